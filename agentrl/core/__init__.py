@@ -1,0 +1,1 @@
+"""The records and seams every part of agentrl speaks. Imports the standard library only."""
