@@ -1,5 +1,7 @@
-"""Every seam of agentrl as a protocol. Whatever waits on another process is async; maths,
-rendering and local storage are sync."""
+"""Every seam of agentrl as a protocol.
+
+Whatever waits on another process is async; maths, rendering and local storage are sync.
+"""
 
 from __future__ import annotations
 
@@ -156,8 +158,11 @@ class Memory(Protocol):
     async def view(
         self, steps: Sequence[Step], newest: Sequence[Message], *, budget_tokens: int
     ) -> View:
-        """``steps`` are the finished ones (each knows what it showed), ``newest`` the messages
-        no prompt has held yet."""
+        """Make the next view.
+
+        ``steps`` are the finished ones (each knows what it showed), ``newest`` the messages no
+        prompt has held yet.
+        """
         ...
 
 
@@ -191,9 +196,7 @@ class Scores:
 class Learner(Protocol):
     """Owns the weights. Batches in, gradient, a new policy version out. Sync."""
 
-    def fit(
-        self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]
-    ) -> None:
+    def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         """Make one optimiser step per batch until ``batches`` ends."""
         ...
 

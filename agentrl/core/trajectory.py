@@ -42,7 +42,7 @@ class Sample:
     Attributes:
         token_ids: Sampled ids, the stop token included if one was sampled.
         logprobs: Log-probability of each id at the sampling temperature, same length.
-        versions: ``((start, policy_version), ...)``; a weight change inside an answer is a new span.
+        versions: ``((start, policy_version), ...)``; a weight change in mid-answer is a new span.
         finish_reason: ``stop`` (a stop token was sampled) or ``length``.
     """
 
