@@ -29,7 +29,7 @@ from agentrl.core.trajectory import (
 
 @runtime_checkable
 class Env(Protocol):
-    """One episode of one task. Single use: ``reset`` once, ``step`` until over, ``aclose`` always."""
+    """One episode of one task: ``reset`` once, ``step`` until over, ``aclose`` always."""
 
     @property
     def tools(self) -> Sequence[ToolSpec]: ...

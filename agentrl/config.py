@@ -1,0 +1,291 @@
+"""The run file: one YAML file = one run. Unknown keys are refused with the nearest known name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentrl.core.errors import ConfigError, nearest
+
+__all__ = [
+    "AgentConfig",
+    "CloneStage",
+    "EngineConfig",
+    "EnvConfig",
+    "EvaluationConfig",
+    "LearnerConfig",
+    "ModelConfig",
+    "PluginConfig",
+    "ReinforceStage",
+    "RunConfig",
+    "SamplingConfig",
+    "load_config",
+]
+
+
+class Section(BaseModel):
+    """A part of the run file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class PluginConfig(Section):
+    """A plug-in by name (or ``module:attr``, which runs that code) and its keyword arguments."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelConfig(Section):
+    """The policy's model."""
+
+    path: str = Field(description="Folder, hub id, or builtin:NAME of a model that is shipped.")
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+
+
+class EnvConfig(Section):
+    """The environment and which of its splits serve what."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    train_split: str = "train"
+    validation_split: str = Field("validation", description="For the curve and early stopping.")
+    test_split: str = Field("test", description="Touched twice: before and after.")
+
+
+class AgentConfig(Section):
+    """How the policy meets the environment, and its budgets per episode."""
+
+    renderer: PluginConfig = PluginConfig(name="chat")
+    memory: PluginConfig = PluginConfig(name="transcript")
+    action_format: Literal["bare", "tagged"] = Field(
+        "tagged", description="bare: the whole answer; tagged: <think>..</think><action>..</action>"
+    )
+    system_prompt: str = ""
+    max_steps: int = Field(50, ge=1)
+    max_tokens: int = Field(8192, ge=1, description="Prompt and answer of one step, in tokens.")
+    max_seconds: float = Field(600.0, gt=0)
+
+
+class EngineConfig(Section):
+    """What samples."""
+
+    name: str = "hf"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class SamplingConfig(Section):
+    """How training rollouts and sampled evaluations are drawn."""
+
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    max_tokens: int = Field(256, ge=1, description="Longest answer of one step.")
+
+
+class LearnerConfig(Section):
+    """The optimiser and the loss."""
+
+    learning_rate: float = Field(1e-6, gt=0)
+    warmup_updates: int = Field(0, ge=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    weight_decay: float = Field(0.0, ge=0)
+    adam_beta2: float = Field(0.999, gt=0, lt=1)
+    max_grad_norm: float = Field(1.0, gt=0)
+    loss: Literal["dapo", "cispo"] = Field("dapo", description="TRL's token-level losses.")
+    epsilon_low: float = Field(0.2, gt=0, lt=1)
+    epsilon_high: float = Field(0.2, gt=0)
+    kl_coefficient: float = Field(0.0, ge=0, description="KL to the reference model (k3).")
+    trajectory_weighting: Literal["equal", "tokens"] = Field(
+        "equal", description="equal: every trajectory counts once; tokens: every token does."
+    )
+    micro_batch_tokens: int = Field(16384, ge=1, description="Padded tokens of one forward pass.")
+
+
+class EvaluationConfig(Section):
+    """How success is measured."""
+
+    tasks: int = Field(256, ge=1, description="Size of the test panel.")
+    validation_tasks: int = Field(128, ge=1)
+    every: int = Field(10, ge=0, description="Iterations between validations; 0: never.")
+    trials: int = Field(1, ge=1)
+    greedy: bool = Field(True, description="Report greedy success as well as sampled.")
+    early_stop_success: float | None = Field(
+        None, gt=0, le=1, description="Stop when validation success reaches this."
+    )
+
+
+class CloneStage(Section):
+    """Behaviour cloning from the environment's expert."""
+
+    kind: Literal["clone"]
+    updates: int = Field(200, ge=1)
+    episodes_per_update: int = Field(32, ge=1)
+    demonstrations: int = Field(4096, ge=1, description="Tasks of the train split to clone from.")
+    noise: float = Field(0.0, ge=0, lt=1, description="Share of random admissible commands.")
+    expert: str = Field("oracle", description="Which of the environment's experts.")
+    learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
+    max_seconds: float | None = Field(None, gt=0)
+
+
+class ReinforceStage(Section):
+    """Reinforcement learning from episodes."""
+
+    kind: Literal["rl"]
+    iterations: int = Field(100, ge=1)
+    tasks_per_iteration: int = Field(16, ge=1)
+    group_size: int = Field(8, ge=1)
+    updates_per_iteration: int = Field(1, ge=1)
+    credit: PluginConfig = PluginConfig(name="gigpo")
+    learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
+    max_seconds: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> ReinforceStage:
+        if self.updates_per_iteration > self.tasks_per_iteration:
+            raise ValueError(
+                f"updates_per_iteration={self.updates_per_iteration} exceeds tasks_per_iteration="
+                f"{self.tasks_per_iteration}: a group is never split across updates"
+            )
+        return self
+
+
+Stage = Annotated[CloneStage | ReinforceStage, Field(discriminator="kind")]
+
+
+class RolloutConfig(Section):
+    """Limits of the play."""
+
+    concurrency: int = Field(128, ge=1, description="Episodes in flight.")
+    retries: int = Field(2, ge=0, description="New attempts after an infra failure.")
+    step_timeout_s: float = Field(120.0, gt=0, description="Deadline of reset, step and close.")
+    sample_timeout_s: float = Field(600.0, gt=0)
+    give_up_after: int = Field(
+        16, ge=1, description="Stop the run after this many failed episodes with none finished."
+    )
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    run_dir: Path = Path("runs/run")
+    seed: int = 0
+    threads: int = Field(0, ge=0, description="torch threads; 0: one per physical core.")
+    model: ModelConfig
+    env: EnvConfig
+    agent: AgentConfig = AgentConfig()
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    learner: LearnerConfig = LearnerConfig()
+    stages: tuple[Stage, ...] = ()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a run file (or a mapping), apply ``a.b=value`` overrides, validate.
+
+    Values of overrides are YAML (``sampling.temperature=0.7``, ``env.options={difficulty: tiny}``).
+    List items are reached by number (``stages.0.iterations=5``).
+
+    Raises:
+        ConfigError: no such file, not YAML, an unknown key, a wrong value.
+    """
+    if isinstance(source, Mapping):
+        data: Any = dict(source)
+        where = "the configuration"
+    else:
+        data, where = _read_yaml(Path(source)), str(source)
+    for override in overrides:
+        _apply(data, override)
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no run file at '{path}'; see examples/ for run files") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read run file '{path}': {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"'{path}' is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"'{path}' must be a mapping of keys, got {type(data).__name__}")
+    return data
+
+
+def _apply(data: Any, override: str) -> None:
+    path, separator, text = override.partition("=")
+    if not separator or not path:
+        raise ConfigError(f"override '{override}' must look like a.b=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"the value of override '{override}' is not valid YAML: {error}"
+        ) from None
+    *parents, last = path.split(".")
+    here = data
+    for part in parents:
+        if isinstance(here, list):
+            here = here[_list_index(here, part, override)]
+        else:
+            if not isinstance(here.get(part), dict | list):
+                here[part] = {}
+            here = here[part]
+    if isinstance(here, list):
+        here[_list_index(here, last, override)] = value
+    else:
+        here[last] = value
+
+
+def _list_index(items: list[Any], part: str, override: str) -> int:
+    if not part.isdigit() or int(part) >= len(items):
+        raise ConfigError(
+            f"override '{override}': '{part}' must be a number below {len(items)} (a list item)"
+        )
+    return int(part)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = []
+    for one in error.errors():
+        location = [str(part) for part in one["loc"]]
+        # Discriminated unions put the chosen kind into the location; it is no key of the file.
+        shown = ".".join(part for part in location if part not in ("clone", "rl"))
+        if one["type"] == "extra_forbidden":
+            known = _known_keys(location[:-1])
+            lines.append(
+                f"unknown key '{shown}'{nearest(location[-1], known)} "
+                f"Known here: {', '.join(sorted(known))}."
+            )
+        else:
+            lines.append(f"{shown or 'run file'}: {one['msg']}; got {_short(one.get('input'))}")
+    return f"{where} is not a valid run:\n  " + "\n  ".join(lines)
+
+
+def _known_keys(location: Sequence[str]) -> list[str]:
+    model: Any = RunConfig
+    for part in location:
+        if part in ("clone", "rl"):
+            model = CloneStage if part == "clone" else ReinforceStage
+        elif part.isdigit():
+            continue
+        else:
+            annotation = model.model_fields[part].annotation
+            model = annotation if isinstance(annotation, type) else model
+    return list(model.model_fields)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
