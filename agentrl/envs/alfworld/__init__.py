@@ -1,0 +1,1 @@
+"""ALFWorld on the standard library: real games letter for letter, and generated ones."""
