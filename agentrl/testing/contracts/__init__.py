@@ -1,0 +1,1 @@
+"""One contract suite per seam: ``CHECKS``, run by ``run_checks`` or ``assert_contract``."""
