@@ -1,0 +1,174 @@
+"""Baselines and normalisers: values compared with the mean and the spread of their group."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from agentrl.core.errors import DataError
+from agentrl.credit.functional.checks import Array, Flags, floats, integers
+
+__all__ = [
+    "EQUAL_TOLERANCE",
+    "Normaliser",
+    "Singleton",
+    "equal_groups",
+    "leave_one_out",
+    "normalise",
+    "trajectory_weights",
+]
+
+Normaliser = Literal["mean", "mean_std"]
+Singleton = Literal["zero", "raw"]
+
+EQUAL_TOLERANCE = 1e-6
+"""A group whose range is at most this times max(1, |mean|) is equal: its advantages are 0."""
+
+
+def normalise(
+    values: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    normaliser: Normaliser = "mean",
+    ddof: int = 1,
+    epsilon: float = 1e-6,
+    singleton: Singleton = "zero",
+    weights: npt.ArrayLike | None = None,
+    tolerance: float | None = EQUAL_TOLERANCE,
+) -> Array:
+    """Values relative to their group.
+
+    With n = sum of the weights of group g::
+
+        mean_g = sum(w x) / n        var_g = sum(w (x - mean_g)^2) / (n - ddof)
+        mean:      x - mean_g
+        mean_std:  (x - mean_g) / (sqrt(var_g) + epsilon)
+
+    Weights decide what one entry of the statistics is: 1 for every row (long episodes weigh
+    more), ``trajectory_weights`` for one per trajectory, 1 on some rows and 0 on the others for a
+    chosen representative. Rows of weight 0 are compared but do not count.
+
+    Sources: GRPO (arXiv 2402.03300) and GiGPO (arXiv 2505.10978) with ddof 1; HGPO
+    (arXiv 2602.22817) with ddof 0; Dr.GRPO (arXiv 2503.20783) for ``mean``.
+
+    Args:
+        values: Shape (n,).
+        labels: Group of each value, integers; a negative label takes no part and gets 0.
+        normaliser: ``mean`` or ``mean_std``.
+        ddof: Taken from n in the variance, 0 or 1.
+        epsilon: Added to the standard deviation.
+        singleton: What a group of one entry gets: ``zero``, or ``raw`` (mean 0, spread 1).
+        weights: Shape (n,), >= 0; ``None``: 1 for every value.
+        tolerance: Groups with range <= tolerance * max(1, |mean|) get exactly 0, so rounding is
+            never divided by epsilon. ``None`` switches the rule off (the published behaviour).
+
+    Returns:
+        Shape (n,), float64.
+
+    Raises:
+        DataError: shapes differ, a value is not finite, or a group has no weight at all.
+    """
+    values = floats("values", values)
+    labels = integers("labels", labels, like=values)
+    weights = np.ones(len(values)) if weights is None else floats("weights", weights, like=values)
+    result = np.zeros(len(values))
+    taking_part = labels >= 0
+    if not taking_part.any():
+        return result
+    x, w = values[taking_part], weights[taking_part]
+    _, group = np.unique(labels[taking_part], return_inverse=True)
+    count = np.bincount(group, weights=w)
+    if (w < 0).any() or (count <= 0).any():
+        raise DataError("weights must be >= 0 with a positive sum in every group")
+    mean = np.bincount(group, weights=w * x) / count
+    alone = count < 1.5
+    equal = np.zeros(len(count), dtype=bool)
+    if tolerance is not None:
+        equal = _equal(x, group, mean, tolerance)
+    if singleton == "raw":
+        mean = np.where(alone, 0.0, mean)
+        equal &= ~alone
+    centred = x - mean[group]
+    scaled = centred
+    if normaliser == "mean_std":
+        square = np.bincount(group, weights=w * centred**2)
+        deviation = np.sqrt(square / np.where(alone, 1.0, count - ddof))
+        scaled = centred / (np.where(alone, 1.0, deviation) + epsilon)[group]
+    silent = equal | alone if singleton == "zero" else equal
+    result[taking_part] = np.where(silent[group], 0.0, scaled)
+    return result
+
+
+def leave_one_out(
+    values: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    singleton: Singleton = "zero",
+    weights: npt.ArrayLike | None = None,
+    tolerance: float | None = EQUAL_TOLERANCE,
+) -> Array:
+    """Each value minus the mean of the *other* entries of its group::
+
+        A = n / (n - 1) * (x - mean_g)
+
+    Source: RLOO (arXiv 2402.14740). Arguments, errors and edge cases as in ``normalise``.
+
+    Returns:
+        Shape (n,), float64.
+    """
+    centred = normalise(values, labels, singleton=singleton, weights=weights, tolerance=tolerance)
+    labels = np.asarray(labels)
+    taking_part = labels >= 0
+    _, group = np.unique(labels[taking_part], return_inverse=True)
+    w = np.ones(len(centred)) if weights is None else np.asarray(weights, dtype=np.float64)
+    count = np.bincount(group, weights=w[taking_part])
+    factor = np.where(count < 1.5, 1.0, count / np.where(count < 1.5, 1.0, count - 1.0))
+    centred[taking_part] *= factor[group]
+    return centred
+
+
+def trajectory_weights(trajectory: npt.ArrayLike) -> Array:
+    """Weights that make every trajectory one entry, however many rows it has::
+
+        w = 1 / (rows of the trajectory)
+
+    Args:
+        trajectory: Which episode each row belongs to, integers, shape (n,).
+
+    Returns:
+        Weights, shape (n,); they sum to the number of trajectories.
+    """
+    trajectory = integers("trajectory", trajectory)
+    if not len(trajectory):
+        return np.zeros(0)
+    _, place, count = np.unique(trajectory, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / count[place])
+
+
+def equal_groups(
+    values: npt.ArrayLike, labels: npt.ArrayLike, *, tolerance: float = EQUAL_TOLERANCE
+) -> Flags:
+    """Whether each value lies in a group of equal values (range within the tolerance).
+
+    Returns:
+        Shape (n,), bool; ``False`` where the label is negative.
+    """
+    values = floats("values", values)
+    labels = integers("labels", labels, like=values)
+    result = np.zeros(len(values), dtype=np.bool_)
+    taking_part = labels >= 0
+    if taking_part.any():
+        x = values[taking_part]
+        _, group = np.unique(labels[taking_part], return_inverse=True)
+        mean = np.bincount(group, weights=x) / np.bincount(group)
+        result[taking_part] = _equal(x, group, mean, tolerance)[group]
+    return result
+
+
+def _equal(x: Array, group: npt.NDArray[np.intp], mean: Array, tolerance: float) -> Flags:
+    low, high = np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
+    np.minimum.at(low, group, x)
+    np.maximum.at(high, group, x)
+    return np.asarray(high - low <= tolerance * np.maximum(1.0, np.abs(mean)), dtype=np.bool_)
