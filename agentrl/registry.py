@@ -111,7 +111,7 @@ def _title(value: Any) -> str:
 def _entries(kind: str) -> tuple[EntryPoint, ...]:
     if kind not in KINDS:
         raise UnknownPluginError(
-            f"unknown plug-in kind '{kind}'{nearest(kind, KINDS)} Known: {', '.join(KINDS)}."
+            f"unknown plug-in kind '{kind}'{nearest(kind, KINDS) or '.'} Known: {', '.join(KINDS)}."
         )
     return tuple(entry_points(group=f"agentrl.{kind}"))
 
@@ -122,7 +122,7 @@ def _choose(kind: str, name: str) -> EntryPoint:
     if not found:
         known = names(kind)
         raise UnknownPluginError(
-            f"unknown {kind} '{name}'{nearest(name, known)} "
+            f"unknown {kind} '{name}'{nearest(name, known) or '.'} "
             f"Installed: {', '.join(known) or 'none'}.\n"
             "From a package: pip install it; from a file: 'my.module:Class'."
         )
@@ -161,7 +161,7 @@ def _load(kind: str, spec: str, target: str) -> Any:
         except AttributeError as error:
             known = [one for one in dir(found) if not one.startswith("_")]
             raise ConfigError(
-                f"{label}: '{module_name}' has no '{path}'{nearest(part, known)} "
+                f"{label}: '{module_name}' has no '{path}'{nearest(part, known) or '.'} "
                 f"It has: {', '.join(known) or 'nothing public'}."
             ) from error
     return found
@@ -182,7 +182,9 @@ def _check_options(
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     for name in options:
         if name in supplied or (name not in accepted and not takes_any):
-            raise ConfigError(f"{label} has no option '{name}'{nearest(name, accepted)} {listed}")
+            raise ConfigError(
+                f"{label} has no option '{name}'{nearest(name, accepted) or '.'} {listed}"
+            )
     for name in supplied:
         if not takes_any and name not in (one.name for one in by_keyword):
             raise ConfigError(

@@ -206,3 +206,8 @@ def test_every_registered_entry_point_loads() -> None:
     for kind in KINDS:
         for name in names(kind):
             assert resolve(kind, name) is not None, f"{kind} '{name}'"
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    with pytest.raises(UnknownPluginError, match=r"^unknown env 'zzz'\. Installed: "):
+        resolve("env", "zzz")

@@ -157,7 +157,7 @@ class ToyFactory:
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in SPLITS:
             raise ConfigError(
-                f"env 'toy' has no split '{split}'{nearest(split, SPLITS)} It has: "
+                f"env 'toy' has no split '{split}'{nearest(split, SPLITS) or '.'} It has: "
                 f"{', '.join(SPLITS)}."
             )
         return self._tasks[split]
