@@ -47,7 +47,9 @@ class World:
         opened: Indices of open receptacles.
         contents: For each receptacle the sorted indices of the things in it.
         held: Index of the thing in hand, or ``None``.
-        clean, hot, cool, sliced, lit: Indices of the things in that state.
+        clean, hot, sliced, lit: Indices of the things in that state.
+        cooled: Indices of the things that the agent cooled and did not heat since.
+        seen: Indices of the receptacles whose contents the text has shown so far.
     """
 
     def __init__(self, game: Game) -> None:
@@ -58,9 +60,11 @@ class World:
         self.held: int | None = None
         self.clean: set[int] = set()
         self.hot: set[int] = set()
-        self.cool = {index for index, thing in enumerate(game.things) if thing.cold}
+        self.cooled: set[int] = set()
+        self._born_cold = {index for index, thing in enumerate(game.things) if thing.cold}
         self.sliced: set[int] = set()
         self.lit: set[int] = set()
+        self.seen: set[int] = set()
         # ALFWorld keeps an object's location apart from its receptacle, and the two may differ.
         self._places = [
             set() if thing.location is None else {thing.location} for thing in game.things
@@ -97,6 +101,10 @@ class World:
     def accessible(self, receptacle: int) -> bool:
         """Whether one can reach into a receptacle: it is open, or needs no opening."""
         return receptacle in self.opened or not self.game.receptacles[receptacle].openable
+
+    def cool(self, index: int) -> bool:
+        """Whether a thing is cool: from the start on, or made so."""
+        return index in self.cooled or index in self._born_cold
 
     def step(self, command: str) -> Reply:
         """Answer one command. An impossible one changes nothing."""
@@ -136,12 +144,13 @@ class World:
             case "pick_heat_then_place_in_recep":
                 return index in self.hot and "heatable" in thing.abilities
             case "pick_cool_then_place_in_recep":
-                return index in self.cool and "coolable" in thing.abilities
+                return self.cool(index) and "coolable" in thing.abilities
         return True
 
     def put(self, thing: int, receptacle: int) -> None:
         """Let go of a thing into a receptacle at the agent's location."""
-        insort(self.contents[receptacle], thing)
+        if thing not in self.contents[receptacle]:  # it may lie in two receptacles
+            insort(self.contents[receptacle], thing)
         self._places[thing].add(self.location)
         self._taken.discard((thing, receptacle))
         self.held = None
@@ -152,6 +161,12 @@ class World:
         self._places[thing].discard(self.location)
         self._taken.add((thing, receptacle))
         self.held = thing
+
+    def warm(self, index: int) -> None:
+        """Make a thing hot, and no longer cool."""
+        self.hot.add(index)
+        self.cooled.discard(index)
+        self._born_cold.discard(index)
 
     def beside(self) -> list[int]:
         """Things at the agent's location that were taken from a receptacle there.
@@ -214,12 +229,10 @@ def _names(world: World, indices: list[int]) -> str:
 
 def _sight(world: World, _thing: int, place: int) -> str:
     receptacle = world.game.receptacles[place]
-    if not receptacle.openable:
-        form = text.SIGHT_ON
-    elif place in world.opened:
-        form = text.SIGHT_IN
-    else:
+    if not world.accessible(place):
         return text.SIGHT_CLOSED.format(receptacle=receptacle.name)
+    world.seen.add(place)
+    form = text.SIGHT_IN if receptacle.openable else text.SIGHT_ON
     return form.format(receptacle=receptacle.name, things=_names(world, world.contents[place]))
 
 
@@ -280,13 +293,12 @@ def _clean(world: World, index: int, place: int) -> str:
 
 
 def _heat(world: World, index: int, place: int) -> str:
-    world.hot.add(index)
-    world.cool.discard(index)
+    world.warm(index)
     return _say(text.HEAT, world, index, place)
 
 
 def _cool(world: World, index: int, place: int) -> str:
-    world.cool.add(index)
+    world.cooled.add(index)
     world.hot.discard(index)
     return _say(text.COOL, world, index, place)
 
@@ -308,7 +320,7 @@ def _examine(world: World, index: int, _place: int) -> str:
     thing = world.game.things[index]
     if "vessel" in thing.abilities:
         return text.VESSEL.format(thing=thing.name, things=text.things(thing.holds))
-    clean, hot, cool = index in world.clean, index in world.hot, index in world.cool
+    clean, hot, cool = index in world.clean, index in world.hot, world.cool(index)
     sliced = index in world.sliced
     forms = (
         (clean and hot and sliced, text.HOT_CLEAN_SLICED),
