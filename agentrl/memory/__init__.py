@@ -1,0 +1,1 @@
+"""What the policy sees of its history. Views are made of recorded steps only, never invented."""
