@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -23,6 +24,7 @@ __all__ = [
     "ReinforceStage",
     "RunConfig",
     "SamplingConfig",
+    "TinyModelConfig",
     "load_config",
 ]
 
@@ -30,7 +32,9 @@ __all__ = [
 class Section(BaseModel):
     """A part of the run file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
 
 
 class PluginConfig(Section):
@@ -40,12 +44,30 @@ class PluginConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class ModelConfig(Section):
-    """The policy's model."""
+class TinyModelConfig(Section):
+    """A small random policy, and a tokenizer trained on the environment's own text."""
 
-    path: str = Field(description="Folder, hub id, or builtin:NAME of a model that is shipped.")
+    hidden_size: int = Field(128, ge=8)
+    layers: int = Field(3, ge=1)
+    heads: int = Field(4, ge=1)
+    vocab_size: int = Field(512, ge=260)
+    context_tokens: int = Field(1024, ge=64)
+    text_tasks: int = Field(512, ge=1, description="Train tasks whose text trains the tokenizer.")
+
+
+class ModelConfig(Section):
+    """The policy's model: one that exists (``path``), or a tiny new one (``create``)."""
+
+    path: str | None = Field(None, description="Folder, hub id, or builtin:NAME (shipped).")
+    create: TinyModelConfig | None = None
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelConfig:
+        if (self.path is None) == (self.create is None):
+            raise ValueError("give exactly one of path (an existing model) and create (a tiny one)")
+        return self
 
 
 class EnvConfig(Section):
@@ -128,7 +150,6 @@ class CloneStage(Section):
     episodes_per_update: int = Field(32, ge=1)
     demonstrations: int = Field(4096, ge=1, description="Tasks of the train split to clone from.")
     noise: float = Field(0.0, ge=0, lt=1, description="Share of random admissible commands.")
-    expert: str = Field("oracle", description="Which of the environment's experts.")
     learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
     max_seconds: float | None = Field(None, gt=0)
 
@@ -197,21 +218,42 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
         ConfigError: no such file, not YAML, an unknown key, a wrong value.
     """
     if isinstance(source, Mapping):
-        data: Any = dict(source)
+        data: Any = copy.deepcopy(dict(source))
         where = "the configuration"
     else:
         data, where = _read_yaml(Path(source)), str(source)
     for override in overrides:
         _apply(data, override)
     try:
-        return RunConfig.model_validate(data)
+        run = RunConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_explain(error, where)) from None
+    for number, stage in enumerate(run.stages):
+        try:
+            LearnerConfig.model_validate({**run.learner.model_dump(), **stage.learner})
+        except ValidationError as error:
+            place = ("stages", str(number), stage.kind, "learner")
+            raise ConfigError(_explain(error, where, place)) from None
+    return run
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML lets a later key silently replace an equal earlier one; a run file must not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key.value}' appears twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except FileNotFoundError:
         raise ConfigError(f"no run file at '{path}'; see examples/ for run files") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -242,6 +284,8 @@ def _apply(data: Any, override: str) -> None:
             if not isinstance(here.get(part), dict | list):
                 here[part] = {}
             here = here[part]
+        if not isinstance(here, dict | list):
+            raise ConfigError(f"override '{override}': '{part}' is {_short(here)}, with no keys")
     if isinstance(here, list):
         here[_list_index(here, last, override)] = value
     else:
@@ -256,18 +300,20 @@ def _list_index(items: list[Any], part: str, override: str) -> int:
     return int(part)
 
 
-def _explain(error: ValidationError, where: str) -> str:
+def _explain(error: ValidationError, where: str, place: Sequence[str] = ()) -> str:
     lines = []
     for one in error.errors():
-        location = [str(part) for part in one["loc"]]
+        location = [*place, *(str(part) for part in one["loc"])]
         # Discriminated unions put the chosen kind into the location; it is no key of the file.
         shown = ".".join(part for part in location if part not in ("clone", "rl"))
         if one["type"] == "extra_forbidden":
             known = _known_keys(location[:-1])
             lines.append(
-                f"unknown key '{shown}'{nearest(location[-1], known)} "
+                f"unknown key '{shown}'{nearest(location[-1], known) or '.'} "
                 f"Known here: {', '.join(sorted(known))}."
             )
+        elif one["type"] == "missing":
+            lines.append(f"missing key '{shown}'")
         else:
             lines.append(f"{shown or 'run file'}: {one['msg']}; got {_short(one.get('input'))}")
     return f"{where} is not a valid run:\n  " + "\n  ".join(lines)
@@ -278,12 +324,17 @@ def _known_keys(location: Sequence[str]) -> list[str]:
     for part in location:
         if part in ("clone", "rl"):
             model = CloneStage if part == "clone" else ReinforceStage
-        elif part.isdigit():
-            continue
-        else:
+        elif part == "learner":
+            model = LearnerConfig  # in a stage it is a mapping of overrides
+        elif not part.isdigit():
             annotation = model.model_fields[part].annotation
-            model = annotation if isinstance(annotation, type) else model
+            sections = [one for one in (annotation, *get_args(annotation)) if _is_section(one)]
+            model = sections[0] if sections else model
     return list(model.model_fields)
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _short(value: Any) -> str:
