@@ -173,6 +173,7 @@ class Trajectory:
         id: Unique in the run: ``group_id/trial/attempt``.
         trial: Number of this episode among the group's, from 0. attempt: retries after failures.
         stop_reason: Why it ended; ``failure`` says what broke when it is ``FAILURE``.
+        close_failure: The environment did not close; what was played still counts.
         success: What evaluation counts; apart from reward. ``None``: unknown (failed).
         final_shown: Messages of the last observation, which the policy never saw a prompt with.
     """
@@ -186,6 +187,7 @@ class Trajectory:
     steps: tuple[Step, ...]
     stop_reason: StopReason
     failure: Failure | None = None
+    close_failure: Failure | None = None
     success: bool | None = None
     final_shown: tuple[Message, ...] = ()
     wall_s: float = 0.0

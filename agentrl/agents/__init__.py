@@ -1,0 +1,1 @@
+"""The episode loop and the parsing of what a policy says."""

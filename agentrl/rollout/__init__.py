@@ -1,0 +1,1 @@
+"""Playing many episodes at once: groups, limits, retries, the event loop's own thread."""
