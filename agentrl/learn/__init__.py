@@ -1,0 +1,1 @@
+"""Rows, micro-batches and the optimiser. Importing this package loads no torch."""

@@ -1,0 +1,135 @@
+"""Learner checkpoints: a folder that is complete or not there.
+
+``model/`` is an ordinary model folder (safetensors), ``reference/`` the frozen model of the KL term
+if there is one, ``optimiser.pt`` the state of optimiser and random numbers (read with
+``weights_only=True``), ``learner.json`` the counters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from agentrl.core.errors import DataError, SchemaVersionError
+
+__all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
+
+SCHEMA_VERSION = 1
+
+
+def save_checkpoint(
+    path: Path,
+    *,
+    models: Mapping[str, Any],
+    state: Mapping[str, Any],
+    counters: Mapping[str, int],
+    tokenizer: Any = None,
+) -> None:
+    """Write a checkpoint beside ``path``, force it to disk, then put it in place.
+
+    A checkpoint already at ``path`` is replaced; until the new one is in place the old one stays
+    beside it, where ``load_checkpoint`` finds it.
+
+    Args:
+        path: Folder to make.
+        models: Folder name -> model with ``save_pretrained``.
+        state: What ``torch.save`` writes; tensors, numbers, strings and containers of them.
+        counters: Written as JSON.
+        tokenizer: Saved into ``model/`` too, if given.
+    """
+    path = Path(path)
+    new, old = _beside(path, "new"), _beside(path, "old")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    with _no_progress_bars():
+        for name, model in models.items():
+            model.save_pretrained(new / name)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(new / "model")
+    torch.save(dict(state), new / "optimiser.pt")
+    (new / "learner.json").write_text(
+        json.dumps({"schema_version": SCHEMA_VERSION, **counters}, indent=1), encoding="utf-8"
+    )
+    for file in sorted(new.rglob("*")):
+        _force_to_disk(file)
+    _force_to_disk(new)
+    if path.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    new.rename(path)
+    _force_to_disk(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(path: Path) -> tuple[Path, dict[str, Any], dict[str, int]]:
+    """Find a checkpoint.
+
+    Returns:
+        Its folder, the state and the counters as given to ``save_checkpoint``.
+
+    Raises:
+        DataError: there is none, or a file of it is damaged.
+        SchemaVersionError: it was written by another version of this format.
+    """
+    path = Path(path)
+    if not path.is_dir() and _beside(path, "old").is_dir():
+        path = _beside(path, "old")  # killed between the two renames
+    if not (path / "learner.json").is_file():
+        raise DataError(f"no learner checkpoint at '{path}'; it would hold a file learner.json")
+    try:
+        counters = json.loads((path / "learner.json").read_text(encoding="utf-8"))
+        version = counters.pop("schema_version")
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"'{path / 'learner.json'}' is damaged: {error!r}") from None
+    if version != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"the checkpoint '{path}' has schema version {version}, this program reads "
+            f"{SCHEMA_VERSION}; load it with the program that wrote it"
+        )
+    state = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
+    return path, state, counters
+
+
+def load_weights(model: Any, folder: Path) -> None:
+    """Copy the weights in a model folder into ``model``, in place and bit for bit.
+
+    Raises:
+        DataError: the folder holds a model of another shape.
+    """
+    with _no_progress_bars():
+        saved = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+    try:
+        model.load_state_dict(saved.state_dict())
+    except RuntimeError as error:
+        raise DataError(f"the weights in '{folder}' do not fit the model: {error}") from None
+
+
+def _beside(path: Path, name: str) -> Path:
+    return path.with_name(f".{path.name}.{name}")
+
+
+def _force_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
