@@ -1,0 +1,1 @@
+"""The append-only database of a run: what was played, what credit it got, what was learnt."""
