@@ -11,6 +11,7 @@ episode is one segment unless ``fork=True``.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ from agentrl.core.trajectory import (
     Trajectory,
 )
 
-__all__ = ["act", "episode", "failed_episode", "group", "summary", "task"]
+__all__ = ["act", "episode", "failed_episode", "group", "random_groups", "summary", "task"]
 
 StepLike = Step | tuple[Any, ...]
 
@@ -139,6 +140,52 @@ def group(name: str, *episodes: Trajectory, task_name: str | None = None) -> Gro
     """
     problem = task(task_name or name)
     return Group(name, problem, tuple(_member(name, problem, episodes)))
+
+
+def random_groups(
+    rng: random.Random,
+    *,
+    groups: int = 3,
+    episodes: int = 4,
+    steps: int = 6,
+    anchors: int = 3,
+    actions: int = 2,
+    odd: bool = True,
+) -> tuple[Group, ...]:
+    """Random groups; the same ``rng`` state gives the same groups.
+
+    Args:
+        rng: Source of randomness.
+        groups: How many. episodes: per group. steps: at most, per episode.
+        anchors: Distinct states of a group. actions: Distinct actions.
+        odd: Whether failed and unscored episodes, missing anchors, invalid actions, summaries and
+            dense rewards occur. Otherwise only the last step is rewarded, with 0 or 1.
+    """
+
+    def one_step(last: bool) -> Step:
+        if odd and rng.random() < 0.1:
+            return summary(tokens=1 + rng.randrange(3))
+        anchor = None if odd and rng.random() < 0.1 else f"s{rng.randrange(anchors)}"
+        reward = float(rng.random() < 0.5) if last else 0.0
+        if odd and rng.random() < 0.3:
+            reward = rng.choice((-1.0, 0.25, 0.5))
+        valid = not (odd and rng.random() < 0.2)
+        action = f"a{rng.randrange(actions)}"
+        return act(anchor, reward, action, valid=valid, tokens=1 + rng.randrange(3))
+
+    def one_episode(number: int) -> Trajectory:
+        length = 1 + rng.randrange(steps)
+        played = [one_step(k == length - 1) for k in range(length)]
+        chance = rng.random() if odd else 1.0
+        if chance < 0.1:
+            return failed_episode(f"e{number}", *played)
+        if chance < 0.2:
+            return episode(f"e{number}", *played, act("s0", None))
+        return episode(f"e{number}", *played)
+
+    return tuple(
+        group(f"g{number}", *(one_episode(k) for k in range(episodes))) for number in range(groups)
+    )
 
 
 def _member(name: str, problem: Task, episodes: Sequence[Trajectory]) -> list[Trajectory]:

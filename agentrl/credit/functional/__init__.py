@@ -27,6 +27,7 @@ from agentrl.credit.functional.partitions import (
     refine,
     share_of_singletons,
     similarity_partition,
+    text_ratio,
 )
 from agentrl.credit.functional.returns import (
     discounted_returns,
@@ -58,5 +59,6 @@ __all__ = [
     "share_of_singletons",
     "similarity_partition",
     "step_returns",
+    "text_ratio",
     "trajectory_weights",
 ]

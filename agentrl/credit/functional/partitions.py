@@ -26,6 +26,7 @@ __all__ = [
     "refine",
     "share_of_singletons",
     "similarity_partition",
+    "text_ratio",
 ]
 
 
@@ -118,6 +119,15 @@ def similarity_partition(
         None if text is None else (one, centre_of[one, text])
         for one, text in zip(group.tolist(), texts, strict=True)
     )
+
+
+def text_ratio(text: str, centre: str, *, autojunk: bool = False) -> float:
+    """Share of matched characters of two texts, in [0, 1]: difflib's ratio.
+
+    It depends a little on the order of its arguments. ``autojunk`` ignores frequent characters of a
+    ``centre`` of 200 characters and more.
+    """
+    return SequenceMatcher(None, text, centre, autojunk=autojunk).ratio()
 
 
 def _centres(texts: Sequence[str], threshold: float, *, autojunk: bool) -> dict[str, int]:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from agentrl.core.protocols import CreditEstimator
+from agentrl.core.trajectory import CreditResult, Group
+from agentrl.credit import GRPO, GiGPO
+from agentrl.testing.contract import assert_contract
+from agentrl.testing.contracts.credit import CHECKS
+
+ESTIMATORS: list[CreditEstimator] = [
+    GRPO(),
+    GRPO(normaliser="mean", invalid_action_penalty=0.1),
+    GiGPO(),
+    GiGPO(discount=0.5, normaliser="mean_std", invalid_action_penalty=0.1),
+    GiGPO(step_weight=0.0, entries="rows"),
+    GiGPO(similarity=0.9),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_every_estimator_keeps_the_contract(estimator: CreditEstimator) -> None:
+    assert_contract(CHECKS, estimator)
+
+
+@dataclass
+class Spoiled:
+    """An estimator with one planted fault."""
+
+    fault: str
+    calls: int = 0
+
+    def assign(self, groups: Sequence[Group]) -> CreditResult:
+        """Credit of GiGPO, spoiled."""
+        self.calls += 1
+        result = GiGPO().assign(groups)
+        trajectories = [one for each in groups for one in each.trajectories]
+
+        def change(value: Any) -> CreditResult:
+            rows = [
+                None if row is None else [value(x, one) for x in row]
+                for row, one in zip(result.step_advantages, trajectories, strict=True)
+            ]
+            return replace(result, step_advantages=rows)
+
+        match self.fault:
+            case "zero for none":
+                rows = [row or (0.0,) for row in result.step_advantages]
+                return replace(result, step_advantages=rows)
+            case "forgets one":
+                return replace(result, step_advantages=result.step_advantages[:-1])
+            case "noise":
+                return change(lambda x, one: x + 1e-7)
+            case "state":
+                return change(lambda x, one: x * self.calls)
+            case "ids":
+                return change(lambda x, one: x * (1 + len(one.id)))
+            case "sign":
+                return change(lambda x, one: -x)
+            case "batch":
+                return change(lambda x, one: x * len(groups))
+            case "order":
+                return change(lambda x, one: x * (1 + one.trial + trajectories.index(one)))
+            case "nan metric":
+                return replace(result, metrics={"x": float("nan")})
+        raise AssertionError(self.fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("zero for none", "expected None"),
+        ("forgets one", "entries for"),
+        ("noise", "exactly 0"),
+        ("state", "two calls on the same groups differ"),
+        ("ids", "only ids changed"),
+        ("sign", "check the sign"),
+        ("batch", "another group in the batch"),
+        ("order", "the trajectories' order"),
+        ("nan metric", "metric 'x' is nan"),
+    ],
+)
+def test_the_contract_finds_planted_faults(fault: str, words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        assert_contract(CHECKS, Spoiled(fault))
