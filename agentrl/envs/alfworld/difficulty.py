@@ -22,7 +22,7 @@ def _known(name: str, values: Any, known: Mapping[str, Any]) -> None:
         if value not in known:
             raise ConfigError(
                 f"env 'alfworld': unknown {value!r} in difficulty.{name}"
-                f"{nearest(str(value), known)} It may hold: {', '.join(known)}."
+                f"{nearest(str(value), known) or '.'} It may hold: {', '.join(known)}."
             )
 
 
@@ -132,16 +132,17 @@ def as_difficulty(setting: str | Mapping[str, Any] | Difficulty) -> Difficulty:
     values: dict[str, Any] = {"preset": setting} if isinstance(setting, str) else dict(setting)
     preset = values.pop("preset", "tiny")
     if preset not in PRESETS:
+        hint = nearest(str(preset), PRESETS) or "."
         raise ConfigError(
-            f"env 'alfworld': unknown difficulty {preset!r}{nearest(str(preset), PRESETS)} "
-            f"expected one of {', '.join(PRESETS)}, or a mapping of settings"
+            f"env 'alfworld': unknown difficulty {preset!r}{hint} "
+            f"It may be: {', '.join(PRESETS)}, or a mapping of settings."
         )
     known = [field.name for field in fields(Difficulty)]
     for name, value in values.items():
         if name not in known:
             raise ConfigError(
                 f"env 'alfworld': unknown setting of the difficulty: {name!r}"
-                f"{nearest(str(name), known)} It has: preset, {', '.join(known)}."
+                f"{nearest(str(name), known) or '.'} It has: preset, {', '.join(known)}."
             )
         if isinstance(value, list):
             values[name] = tuple(value)
