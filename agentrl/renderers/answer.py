@@ -23,8 +23,8 @@ def split_reasoning(text: str, *, opened: bool = False) -> tuple[str | None, str
         opened: The prompt already ended with an open ``<think>``.
 
     Returns:
-        (reasoning, content), stripped; reasoning is ``None`` if there is no block. ``None`` when
-        the block is never closed.
+        (reasoning, content), stripped; reasoning is ``None`` if there is no block or an empty one.
+        ``None`` when the block is never closed.
     """
     body = text.lstrip()
     if body.startswith(THINK_OPEN):
@@ -32,7 +32,7 @@ def split_reasoning(text: str, *, opened: bool = False) -> tuple[str | None, str
     elif not opened:
         return None, text.strip()
     reasoning, closing, content = body.partition(THINK_CLOSE)
-    return (reasoning.strip(), content.strip()) if closing else None
+    return (reasoning.strip() or None, content.strip()) if closing else None
 
 
 def join_reasoning(message: Message) -> str:
