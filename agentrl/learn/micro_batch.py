@@ -12,7 +12,7 @@ from agentrl.core.trajectory import Row
 from agentrl.learn.logprobs import pad_right
 from agentrl.learn.plan import plan_micro_batches
 
-__all__ = ["MicroBatch", "cut", "without_idle_rows"]
+__all__ = ["MicroBatch", "check_rows", "cut", "rows_to_compute"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,48 @@ class MicroBatch:
         return self.chosen[:, 1:]
 
 
-def without_idle_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rows with an advantage other than 0; if there is none, the shortest row.
-
-    The rows left out have no gradient (as long as there is no KL term). One row always stays, so
-    that an update without signal is still an optimiser step with a gradient of 0.
-    """
-    busy = tuple(row for row in rows if any(row.advantages))
-    return busy or (min(rows, key=lambda row: len(row.token_ids)),)
-
-
-def cut(
-    rows: Sequence[Row], *, budget_tokens: int, device: torch.device, dtype: torch.dtype
-) -> Iterator[MicroBatch]:
-    """Micro-batches of all rows; rows with and without a behaviour policy are never mixed.
+def check_rows(rows: Sequence[Row]) -> None:
+    """Refuse rows that cannot be trained on.
 
     Raises:
         DataError: a row has a field of another length than its tokens, or its first token is an
             action.
     """
     for row in rows:
-        _check(row)
+        length = len(row.token_ids)
+        where = f"a row of trajectory {row.trajectory_id}"
+        for name in ("action_mask", "behaviour_logprobs", "advantages"):
+            field = getattr(row, name)
+            if field is not None and len(field) != length:
+                raise DataError(f"{where} has {length} tokens but {len(field)} {name}")
+        if not length or row.action_mask[0]:
+            raise DataError(
+                f"{where} is empty or its first token is an action: no token precedes it, so it "
+                "has no probability. A prompt must not be empty"
+            )
+
+
+def rows_to_compute(rows: Sequence[Row], *, every_action: bool) -> tuple[Row, ...]:
+    """Rows that can have a gradient: with actions, and with an advantage other than 0.
+
+    If no row has one, the shortest row with actions: an update without signal is still an
+    optimiser step, with a gradient of 0.
+
+    Args:
+        rows: All rows of an update.
+        every_action: Keep rows whose advantages are all 0; a KL term gives them a gradient.
+    """
+    acting = tuple(row for row in rows if any(row.action_mask))
+    if every_action or not acting:
+        return acting
+    busy = tuple(row for row in acting if any(row.advantages))
+    return busy or (min(acting, key=lambda row: len(row.token_ids)),)
+
+
+def cut(
+    rows: Sequence[Row], *, budget_tokens: int, device: torch.device, dtype: torch.dtype
+) -> Iterator[MicroBatch]:
+    """Micro-batches of all rows; rows with and without a behaviour policy are never mixed."""
     for sampled in (True, False):
         part = [row for row in rows if (row.behaviour_logprobs is not None) is sampled]
         lengths = [len(row.token_ids) for row in part]
@@ -90,17 +111,3 @@ def _tensors(rows: Sequence[Row], device: torch.device, dtype: torch.dtype) -> M
         weights=(chosen * weight)[:, 1:],
         behaviour=behaviour,
     )
-
-
-def _check(row: Row) -> None:
-    length = len(row.token_ids)
-    where = f"a row of trajectory {row.trajectory_id}"
-    for name in ("action_mask", "behaviour_logprobs", "advantages"):
-        field = getattr(row, name)
-        if field is not None and len(field) != length:
-            raise DataError(f"{where} has {length} tokens but {len(field)} {name}")
-    if not length or row.action_mask[0]:
-        raise DataError(
-            f"{where} is empty or its first token is an action: no token precedes it, so it has no "
-            "probability. A prompt must not be empty"
-        )

@@ -36,7 +36,7 @@ from agentrl.config import LearnerConfig
 from agentrl.core.errors import ConfigError, DataError, LearnerError
 from agentrl.core.trajectory import Batch
 from agentrl.learn.logprobs import TokenScores, chosen_logprobs, has_plain_head
-from agentrl.learn.micro_batch import MicroBatch, cut, without_idle_rows
+from agentrl.learn.micro_batch import MicroBatch, check_rows, cut, rows_to_compute
 from agentrl.learn.scoring import ScoreTokens
 from agentrl.learn.update_metrics import UpdateSums
 
@@ -114,10 +114,11 @@ class StepTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Accumulate the gradient of one batch over its micro-batches, clip it."""
         batch, start = inputs["batch"], self._clock()
-        if not batch.rows:
-            raise DataError(f"batch '{batch.id}' has no rows; leave such batches out")
+        check_rows(batch.rows)
         action_tokens = sum(sum(row.action_mask) for row in batch.rows)
-        rows = batch.rows if self.beta else without_idle_rows(batch.rows)
+        if not action_tokens:
+            raise DataError(f"batch '{batch.id}' has no action token; leave such batches out")
+        rows = rows_to_compute(batch.rows, every_action=self.beta != 0)
         total = torch.tensor(float(action_tokens), device=self.args.device)
         sums = UpdateSums(**self._clip)
         loss = torch.zeros((), device=self.args.device)
@@ -303,6 +304,7 @@ def make_trainer(
     """
     text, generation = model.config.get_text_config(), model.generation_config
     pads = (text.pad_token_id, generation.pad_token_id if generation else None)
+    caches = model.config.use_cache
     with _forward_restored(model), _random_states_restored():
         trainer = StepTrainer(
             model=model,
@@ -333,9 +335,12 @@ def make_trainer(
             processing_class=_no_tokenizer(),
             optimizers=(optimizer, scheduler),
         )
+    model.config.use_cache = caches
     text.pad_token_id = pads[0]
     if generation:
         generation.pad_token_id = pads[1]
+    # train() would collect garbage first (0.4 s) to drop references that the learner holds anyway.
+    trainer.accelerator.free_memory = lambda *objects: list(objects)
     # train() would align the special tokens of the model with those of this tokenizer.
     trainer.processing_class = None
     trainer.remove_callback(PrinterCallback)
