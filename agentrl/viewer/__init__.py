@@ -1,0 +1,1 @@
+"""A run's episodes for people: in the terminal and as one self-contained web page."""
