@@ -60,6 +60,13 @@ class Columns:
         """Positions of the acts, shape (n,)."""
         return np.flatnonzero(self.act).astype(np.int64)
 
+    @property
+    def alone(self) -> Flags:
+        """Whether a step's group has no other trajectory that takes part, shape (M,)."""
+        first = np.unique(self.trajectory, return_index=True)[1]
+        size = np.bincount(self.group[first], minlength=self.groups)
+        return np.asarray(size[self.group] == 1, dtype=np.bool_)
+
     def on_steps(self, values: Array) -> Array:
         """Values of the acts, shape (n,), spread over all steps, shape (M,); 0 elsewhere."""
         spread = np.zeros(len(self.act))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,11 +16,20 @@ from agentrl.credit.functional import (
     Singleton,
     episode_scores,
     equal_groups,
+    invalid_action_penalty,
     normalise,
     trajectory_weights,
 )
 
-__all__ = ["Entries", "check_options", "entry_weights", "episode_part", "equal_group_metrics"]
+__all__ = [
+    "Entries",
+    "check_options",
+    "check_words",
+    "entry_weights",
+    "episode_part",
+    "equal_group_metrics",
+    "penalised_scores",
+]
 
 Entries = Literal["trajectories", "rows"]
 
@@ -40,12 +50,22 @@ def entry_weights(columns: Columns, entries: Entries, *, reference: bool = False
     return weights
 
 
+def penalised_scores(columns: Columns, coefficient: float) -> Array:
+    """``E' = E - penalty of the step itself``: score of a step's trajectory, shape (M,).
+
+    Args:
+        columns: The steps.
+        coefficient: Penalty of an invalid action, >= 0.
+    """
+    scores = episode_scores(columns.reward, columns.trajectory)
+    return scores - invalid_action_penalty(columns.valid, coefficient)
+
+
 def episode_part(
     columns: Columns,
     *,
     normaliser: Normaliser,
-    penalty: Array | None = None,
-    scores: Array | None = None,
+    scores: Array,
     entries: Entries = "trajectories",
     singleton: Singleton = "zero",
     epsilon: float = 1e-6,
@@ -55,9 +75,7 @@ def episode_part(
 
     ::
 
-        E  = sum of the rewards of the trajectory
-        E' = E - penalty of the step itself
-        A_E = normalise(E'; the trajectories of the group)
+        A_E = normalise(E'; the trajectories of the group)      E' as in penalised_scores
 
     Without penalties all steps of a trajectory share one value. With them, the steps of a
     trajectory share its one entry, so the mean over trajectories of their mean A_E stays 0. Steps
@@ -68,17 +86,13 @@ def episode_part(
     Args:
         columns: The steps.
         normaliser: ``mean`` or ``mean_std``.
-        penalty: Per step, shape (M,); ``None``: none.
-        scores: Replaces E', shape (M,), for callers that know better.
+        scores: E' of each step, shape (M,).
         entries: What one entry of the statistics is.
         singleton: What a group of one trajectory gets.
         epsilon: Added to the standard deviation.
         reference: Behave as the published code: no rule for equal groups, a trajectory's first
             step stands for it.
     """
-    if scores is None:
-        scores = episode_scores(columns.reward, columns.trajectory)
-        scores = scores if penalty is None else scores - penalty
     return normalise(
         scores,
         columns.group,
@@ -118,17 +132,18 @@ def check_words(
     normaliser: str = "mean",
     entries: str | None = None,
     singleton: str | None = None,
+    **others: tuple[str, Sequence[str]],
 ) -> None:
-    """Refuse unknown words of the options that most estimators share.
+    """Refuse unknown words: of the options most estimators share, and ``option=(word, allowed)``.
 
     Raises:
         ConfigError: naming the estimator, the option, what was got and what is allowed.
     """
-    for option, value, allowed in (
-        ("normaliser", normaliser, ("mean", "mean_std")),
-        ("entries", entries, ("trajectories", "rows", None)),
-        ("singleton", singleton, ("zero", "raw", None)),
-    ):
-        if value not in allowed:
-            words = ", ".join(str(one) for one in allowed if one)
-            raise ConfigError(f"{name}: {option} must be one of {words}; got {value!r}")
+    shared = {
+        "normaliser": (normaliser, ("mean", "mean_std")),
+        "entries": (entries or "rows", ("trajectories", "rows")),
+        "singleton": (singleton or "zero", ("zero", "raw")),
+    }
+    for option, (word, allowed) in {**shared, **others}.items():
+        if word not in allowed:
+            raise ConfigError(f"{name}: {option} must be one of {', '.join(allowed)}; got {word!r}")

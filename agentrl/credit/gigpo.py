@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agentrl.core.errors import ConfigError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
@@ -59,8 +61,9 @@ class GiGPO:
             0.95 (0.9 for search). ``None``: equal anchors only.
         entries: What one entry of the episode part's statistics is; ``None``: ``trajectories``, or
             ``rows`` in reference mode.
-        singleton: What a group of one trajectory gets in the episode part; ``None``: ``zero``, or
-            ``raw`` in reference mode.
+        singleton: What a group of one trajectory gets; ``zero``: 0 in both parts; ``raw``: its
+            score, and revisited states are compared with each other; ``None``: ``zero``, or ``raw``
+            in reference mode.
         epsilon: Added to standard deviations.
         reference: Reproduce the published code, bugs included (docs/explanation/credit.md).
     """
@@ -102,6 +105,11 @@ class GiGPO:
         }
         return credit_result(columns, parts, {"anchor": anchor}, equal_group_metrics(columns))
 
+    @property
+    def lone_get_zero(self) -> bool:
+        """Whether a group of one trajectory gets 0 everywhere."""
+        return (self.singleton or ("raw" if self.reference else "zero")) == "zero"
+
     def episode(self, columns: Columns, scores: Array | None = None) -> Array:
         """A_E, shape (M,); ``scores`` replaces E'."""
         alone = GRPO(
@@ -136,7 +144,7 @@ class GiGPO:
 
     def step(self, columns: Columns, anchor: Labels, returns: Array | None = None) -> Array:
         """A_S, shape (M,), not yet weighted; ``returns`` replaces G'."""
-        return normalise(
+        part = normalise(
             self.returns(columns) if returns is None else returns,
             anchor,
             normaliser=self.normaliser,
@@ -145,3 +153,4 @@ class GiGPO:
             singleton="zero",
             tolerance=None if self.reference else EQUAL_TOLERANCE,
         )
+        return np.where(columns.alone, 0.0, part) if self.lone_get_zero else part

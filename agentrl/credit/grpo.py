@@ -14,8 +14,9 @@ from agentrl.credit.episode import (
     check_words,
     episode_part,
     equal_group_metrics,
+    penalised_scores,
 )
-from agentrl.credit.functional import Array, Normaliser, Singleton, invalid_action_penalty
+from agentrl.credit.functional import Array, Normaliser, Singleton
 
 __all__ = ["GRPO"]
 
@@ -67,11 +68,12 @@ class GRPO:
 
     def episode(self, columns: Columns, scores: Array | None = None) -> Array:
         """The episode part, shape (M,); ``scores`` replaces the penalised episode scores."""
+        if scores is None:
+            scores = penalised_scores(columns, self.invalid_action_penalty)
         return episode_part(
             columns,
-            normaliser=self.normaliser,
-            penalty=invalid_action_penalty(columns.valid, self.invalid_action_penalty),
             scores=scores,
+            normaliser=self.normaliser,
             entries=self.entries or ("rows" if self.reference else "trajectories"),
             singleton=self.singleton or ("raw" if self.reference else "zero"),
             epsilon=self.epsilon,

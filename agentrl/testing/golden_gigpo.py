@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.credit.functional import text_ratio
+from agentrl.core.errors import DataError
+from agentrl.credit.bipace import BiPACE, Comparison
+from agentrl.credit.columns import Columns
+from agentrl.credit.functional import Array, text_ratio
 from agentrl.credit.gigpo import GiGPO
-from agentrl.testing.golden_rows import long_texts, row_batch
+from agentrl.credit.hgpo import HGPO
+from agentrl.testing.golden_rows import Generator, long_texts, row_batch
 
-__all__ = ["gigpo"]
+__all__ = ["bipace", "gigpo", "hgpo"]
 
 
 def gigpo(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,3 +64,81 @@ def gigpo(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any
         ]
         got["ratio_row0_row1_without_autojunk"] = text_ratio(texts[0], texts[1])
     return got
+
+
+def hgpo(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """HGPO in reference mode."""
+    batch = row_batch(inputs)
+    columns = batch.columns
+    estimator = HGPO(
+        history_length=config["history_length"],
+        discount=config["gamma"],
+        alpha=config["length_weight_alpha"],
+        base_group=config["base_group"],
+        normaliser=config["mode"].removesuffix("_norm"),
+        invalid_action_penalty=config.get("invalid_action_penalty_coef", 0.0),
+        epsilon=config["epsilon"],
+        drop_zero_levels=config["drop_zero_items"],
+        reference=True,
+    )
+    contexts = estimator.contexts(columns)
+    total = estimator.levels(columns, contexts).sum(axis=0)
+    keeping = replace(estimator, drop_zero_levels=False)
+    kept = keeping.levels(columns, contexts).sum(axis=0)
+    return {
+        "step_rewards": estimator.flat.returns(columns),
+        "row_advantage": total,
+        "advantages": total[:, None] * batch.mask,
+        "variant_keep_zero_items": {"row_advantage": kept},
+        "variant_keep_zero_items_row_advantage": kept,
+    }
+
+
+def bipace(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """BiPACE in reference mode, all three comparisons and both centroids."""
+    columns = row_batch(inputs).columns
+    if "hidden" in inputs:
+        hidden = np.array(inputs["hidden"], dtype=np.float64)
+    else:
+        hidden, actions = _drawn_states(columns, inputs["params"])
+        columns = replace(columns, action_key=actions)
+        if abs(hidden.sum() - inputs["check_hidden_sum"]) > 1e-6:
+            raise DataError(f"check_hidden_sum does not hold: the drawn sum is {hidden.sum()}")
+    estimator = BiPACE(
+        radius=config["eps"],
+        discount=config["gamma"],
+        step_weight=config["step_advantage_w"],
+        normaliser=config["episode_mode"].removesuffix("_norm"),
+        reference=True,
+    )
+    first = replace(estimator, centroid="first").partition(columns, hidden)
+    cluster = estimator.partition(columns, hidden)
+    episode = estimator.plain.episode(columns)
+    sizes = np.bincount(cluster)
+    got: dict[str, Any] = {
+        "step_returns": estimator.plain.returns(columns),
+        "episode_adv": episode,
+        "cluster_id": cluster,
+        "cluster_id_centroid_mean": cluster,
+        "cluster_id_centroid_first": first,
+        "n_clusters": len(sizes),
+        "singleton_cluster_rate": float((sizes == 1).mean()),
+    }
+    comparisons: tuple[tuple[str, Comparison], ...] = (
+        ("q_style", "q"),
+        ("diff_peer", "different_peer"),
+        ("mean", "mean"),
+    )
+    for name, comparison in comparisons:
+        step = replace(estimator, comparison=comparison).step(columns, cluster)
+        got[f"step_adv_{name}"] = step
+        got[f"row_advantage_{name}"] = episode + estimator.step_weight * step
+    return got
+
+
+def _drawn_states(columns: Columns, params: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
+    draw = Generator(params["seed"])
+    hidden = np.array([[0.15 * (draw.uniform() - 0.5) for _ in range(8)] for _ in columns.anchor])
+    for row, anchor in enumerate(columns.anchor):
+        hidden[row, int(anchor.rpartition("_o")[2])] += 1.0
+    return hidden, tuple(f"act{draw.below(3)}" for _ in columns.anchor)

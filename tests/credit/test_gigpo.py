@@ -139,6 +139,12 @@ def test_steps_that_are_no_act_share_the_episode_part_only() -> None:
     assert result.groups["anchor"] == ((0, -1, 0), (0,))
 
 
+def test_d2_a_single_survivor_is_not_compared_with_itself_either() -> None:
+    lone = [group("g", episode("a", ("s", 0.0), ("s", 1.0)), failed_episode("b"))]
+    assert GiGPO().assign(lone).step_advantages == ((0.0, 0.0), None)
+    assert GiGPO(singleton="raw", discount=0.0).assign(lone).step_advantages == ((0.5, 1.5), None)
+
+
 def test_similar_anchors_can_be_compared() -> None:
     pair = group(
         "g",
@@ -187,7 +193,7 @@ def slow_gigpo(
                 anchor, score, back = value[t.id, s.index]
                 same = [b for a, _, b in value.values() if a == anchor and anchor is not None]
                 advantage = relative(score, entries, [e for e, _ in entries])
-                if anchor is not None:
+                if anchor is not None and len(scored) > 1:
                     advantage += weight * relative(back, [(b, 1.0) for b in same], same)
                 row.append(advantage)
             found.append(row)

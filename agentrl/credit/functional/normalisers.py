@@ -14,10 +14,13 @@ __all__ = [
     "EQUAL_TOLERANCE",
     "Normaliser",
     "Singleton",
+    "deviations",
     "equal_groups",
     "leave_one_out",
     "normalise",
+    "top_margin",
     "trajectory_weights",
+    "whiten",
 ]
 
 Normaliser = Literal["mean", "mean_std"]
@@ -95,7 +98,8 @@ def normalise(
     if normaliser == "mean_std":
         square = np.bincount(group, weights=w * centred**2)
         deviation = np.sqrt(square / np.where(alone, 1.0, count - ddof))
-        scaled = centred / (np.where(alone, 1.0, deviation) + epsilon)[group]
+        divisor = np.where(alone, 1.0, deviation) + epsilon
+        scaled = centred / np.where(divisor > 0.0, divisor, 1.0)[group]
     silent = equal | alone if singleton == "zero" else equal
     result[taking_part] = np.where(silent[group], 0.0, scaled)
     return result
@@ -147,6 +151,104 @@ def trajectory_weights(trajectory: npt.ArrayLike) -> Array:
     return np.asarray(1.0 / count[place])
 
 
+def top_margin(
+    values: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    normaliser: Normaliser = "mean_std",
+    epsilon: float = 1e-6,
+    tolerance: float | None = EQUAL_TOLERANCE,
+) -> Array:
+    """The best value of each group gets its margin over the second best, the others 0.
+
+    ::
+
+        A(best) = r_1 - r_2,   divided by (std(group) + epsilon) with ``mean_std``, ddof 1
+
+    Two that share the best value have a margin of 0. Source: pass@k training (arXiv 2503.19595).
+
+    Args:
+        values: One entry each, shape (n,).
+        labels: Group of each entry, integers, shape (n,); negative: takes no part.
+        normaliser: Whether the margin is divided by the group's spread.
+        epsilon: Added to the standard deviation.
+        tolerance: As in ``normalise``. ``None``: off, and groups of one are refused as the
+            published code does.
+
+    Returns:
+        Shape (n,); 0 for a group of one.
+
+    Raises:
+        DataError: shapes differ, a value is not finite, or (tolerance ``None``) a group of one.
+    """
+    values = floats("values", values)
+    labels = integers("labels", labels, like=values)
+    result = np.zeros(len(values))
+    members = np.flatnonzero(labels >= 0)
+    order = members[np.lexsort((values[members], labels[members]))]
+    last = np.flatnonzero(np.diff(labels[order], append=-1))  # ends of the groups
+    first = np.concatenate(([0], last[:-1] + 1)).astype(np.int64)
+    several = last > first
+    if tolerance is None and not several.all():
+        alone = labels[order[last[~several]]][0]
+        raise DataError(f"group {alone} has one entry; a margin needs two")
+    best, second = order[last[several]], order[last[several] - 1]
+    margin = values[best] - values[second]
+    if normaliser == "mean_std":
+        margin = margin / (deviations(values, labels)[best] + epsilon)
+    if tolerance is not None:
+        margin = np.where(equal_groups(values, labels, tolerance=tolerance)[best], 0.0, margin)
+    result[best] = margin
+    return result
+
+
+def whiten(
+    values: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    *,
+    shift: bool = True,
+    epsilon: float = 1e-8,
+    tolerance: float | None = EQUAL_TOLERANCE,
+) -> Array:
+    """Values with mean 0 and variance 1 over the whole batch.
+
+    ::
+
+        n = sum(w)     mean = sum(w x) / n     var = sum(w (x - mean)^2) / (n - 1)
+        (x - mean) / sqrt(var + epsilon)
+
+    Source: REINFORCE++ (arXiv 2501.03262), over all trained tokens: with one value per step, w is
+    the step's number of tokens.
+
+    Args:
+        values: Shape (n,).
+        weights: Shape (n,), >= 0.
+        shift: Subtract the mean. Without it values keep their sign and only their scale changes.
+        epsilon: Added to the variance.
+        tolerance: A batch within it of equal gives zeros if shifted; ``None``: off.
+
+    Returns:
+        Shape (n,); zeros if fewer than two tokens count.
+
+    Raises:
+        DataError: shapes differ, a value is not finite or a weight is negative.
+    """
+    values = floats("values", values)
+    weights = floats("weights", weights, like=values)
+    if (weights < 0).any():
+        raise DataError("weights must be >= 0")
+    n = weights.sum()
+    if n < 2:
+        return np.zeros(len(values))
+    mean = (weights * values).sum() / n
+    variance = (weights * (values - mean) ** 2).sum() / (n - 1)
+    if shift and tolerance is not None:
+        counted = values[weights > 0]
+        if counted.max() - counted.min() <= tolerance * max(1.0, abs(mean)):
+            return np.zeros(len(values))
+    return np.asarray((values - mean if shift else values) / np.sqrt(variance + epsilon))
+
+
 def equal_groups(
     values: npt.ArrayLike, labels: npt.ArrayLike, *, tolerance: float = EQUAL_TOLERANCE
 ) -> Flags:
@@ -164,6 +266,27 @@ def equal_groups(
         _, group = np.unique(labels[taking_part], return_inverse=True)
         mean = np.bincount(group, weights=x) / np.bincount(group)
         result[taking_part] = _equal(x, group, mean, tolerance)[group]
+    return result
+
+
+def deviations(values: npt.ArrayLike, labels: npt.ArrayLike, *, ddof: int = 1) -> Array:
+    """Standard deviation of the group of each value; 0 for negative labels and groups of one.
+
+    Returns:
+        Shape (n,).
+
+    Raises:
+        DataError: shapes differ or a value is not finite.
+    """
+    values = floats("values", values)
+    labels = integers("labels", labels, like=values)
+    result = np.zeros(len(values))
+    taking_part = labels >= 0
+    x = values[taking_part]
+    _, group, count = np.unique(labels[taking_part], return_inverse=True, return_counts=True)
+    mean = np.bincount(group, weights=x) / count
+    square = np.bincount(group, weights=(x - mean[group]) ** 2)
+    result[taking_part] = np.sqrt(square / np.maximum(count - ddof, 1))[group]
     return result
 
 

@@ -8,7 +8,13 @@ import numpy.typing as npt
 from agentrl.core.errors import DataError
 from agentrl.credit.functional.checks import Array, flags, floats, integers, within
 
-__all__ = ["discounted_returns", "episode_scores", "invalid_action_penalty", "step_returns"]
+__all__ = [
+    "discounted_returns",
+    "episode_scores",
+    "invalid_action_penalty",
+    "step_returns",
+    "token_returns",
+]
 
 
 def discounted_returns(rewards: npt.ArrayLike, discount: float) -> Array:
@@ -126,3 +132,33 @@ def invalid_action_penalty(valid: npt.ArrayLike, coefficient: float) -> Array:
     valid = flags("valid", valid)
     coefficient = within("coefficient", coefficient, 0.0, np.finfo(np.float64).max)
     return np.where(valid, 0.0, coefficient)
+
+
+def token_returns(
+    scores: npt.ArrayLike, lengths: npt.ArrayLike, width: int, discount: float
+) -> Array:
+    """Returns of the tokens of answers whose score sits on their last token::
+
+        R[r, k] = discount^(lengths[r] - 1 - k) * scores[r]      for k < lengths[r], else 0
+
+    Source: REINFORCE++ (arXiv 2501.03262).
+
+    Args:
+        scores: Score of each answer, shape (n,).
+        lengths: Tokens of each answer, integers, shape (n,), at most ``width``.
+        width: Columns of the result.
+        discount: Per-token discount in [0, 1].
+
+    Returns:
+        Shape (n, width).
+
+    Raises:
+        DataError: shapes differ, a value is not finite, or a length is outside [0, width].
+    """
+    scores = floats("scores", scores)
+    lengths = integers("lengths", lengths, like=scores)
+    discount = within("discount", discount, 0.0, 1.0)
+    if len(lengths) and not (lengths.min() >= 0 and lengths.max() <= width):
+        raise DataError(f"lengths must be in [0, {width}], got {lengths.min()} to {lengths.max()}")
+    left = lengths[:, None] - 1 - np.arange(width)
+    return np.where(left >= 0, discount ** np.maximum(left, 0) * scores[:, None], 0.0)

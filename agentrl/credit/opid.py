@@ -1,0 +1,130 @@
+"""OPID: group advantages plus, per token, what a hindsight skill would have liked better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from agentrl.core.errors import DataError
+from agentrl.core.trajectory import CreditResult, Group
+from agentrl.credit.annotations import annotations_of
+from agentrl.credit.columns import Columns, columns_of, credit_result
+from agentrl.credit.episode import Entries, check_options, check_words, equal_group_metrics
+from agentrl.credit.functional import Array, Normaliser, Singleton, teacher_term
+from agentrl.credit.gigpo import GiGPO
+
+__all__ = ["OPID"]
+
+
+@dataclass(frozen=True, slots=True)
+class OPID:
+    """On-policy self-distillation from hindsight skills.
+
+    ::
+
+        A_k = A_E + step_weight * A_S + episode_skill_weight * d_k(episode skill)
+                                      + step_skill_weight    * d_k(step skill)
+        d_k = log-prob of token k with the skill in the prompt - without it       (teacher_term)
+
+    An annotator writes the skills, decides which step is scored with which (``route_skills``) and
+    leaves the log-probabilities on the step as ``episode_teacher_logprobs`` and
+    ``step_teacher_logprobs``; a step without them was not routed and gets no term. The terms are
+    added to the tokens, below the step, in nats: keep the weights small.
+
+    Source: github.com/jinyangwu/OPID; weights 0.001 each in its scripts (1 and 0 by its defaults).
+
+    Attributes:
+        episode_skill_weight: Weight of the episode skill's term. step_skill_weight: of the step's.
+        normalise_teacher: Standardise each term over the batch's routed tokens first.
+        clip_teacher: Bound of each term, > 0; ``None``: none.
+        step_weight: Weight of GiGPO's step part (published: 0).
+        discount: As in GiGPO. normaliser, invalid_action_penalty, entries, singleton, epsilon,
+            reference: likewise.
+    """
+
+    episode_skill_weight: float = 0.001
+    step_skill_weight: float = 0.001
+    normalise_teacher: bool = False
+    clip_teacher: float | None = None
+    step_weight: float = 0.0
+    discount: float = 0.95
+    normaliser: Normaliser = "mean"
+    invalid_action_penalty: float = 0.0
+    entries: Entries | None = None
+    singleton: Singleton | None = None
+    epsilon: float = 1e-6
+    reference: bool = False
+    needs: ClassVar[tuple[str, ...]] = ("episode_teacher_logprobs", "step_teacher_logprobs")
+
+    def __post_init__(self) -> None:
+        check_options(
+            "OPID",
+            episode_skill_weight=(self.episode_skill_weight, 0.0, math.inf),
+            step_skill_weight=(self.step_skill_weight, 0.0, math.inf),
+            clip_teacher=(self.clip_teacher or 1.0, 0.0, math.inf),
+        )
+        check_words("OPID", normaliser=self.normaliser)
+        self.gigpo  # noqa: B018  (checks its options)
+
+    @property
+    def gigpo(self) -> GiGPO:
+        """The GiGPO whose step advantages these are."""
+        return GiGPO(
+            discount=self.discount,
+            step_weight=self.step_weight,
+            normaliser=self.normaliser,
+            invalid_action_penalty=self.invalid_action_penalty,
+            entries=self.entries,
+            singleton=self.singleton,
+            epsilon=self.epsilon,
+            reference=self.reference,
+        )
+
+    def assign(self, groups: Sequence[Group]) -> CreditResult:
+        """Step advantages of GiGPO, token advantages of the skills; parts as in GiGPO."""
+        columns = columns_of(groups)
+        anchor = self.gigpo.partition(columns)
+        parts = {
+            "episode": self.gigpo.episode(columns),
+            "step": self.step_weight * self.gigpo.step(columns, anchor),
+        }
+        lengths = [len(step.sample.token_ids) for step in columns.steps]
+        tokens = np.zeros(sum(lengths))
+        metrics = equal_group_metrics(columns)
+        for source, weight in (
+            ("episode", self.episode_skill_weight),
+            ("step", self.step_skill_weight),
+        ):
+            term, routed = self._term(columns, f"{source}_teacher_logprobs", len(tokens))
+            tokens += weight * term
+            metrics[f"{source}_teacher_token_share"] = float(routed.mean()) if len(routed) else 0.0
+            metrics[f"{source}_teacher_abs_mean"] = float(np.abs(term).sum() / max(routed.sum(), 1))
+        split = np.split(tokens, np.cumsum(lengths)[:-1]) if lengths else []
+        per_step = [tuple(one.tolist()) for one in split]
+        return credit_result(columns, parts, {"anchor": anchor}, metrics, tokens=per_step)
+
+    def _term(self, columns: Columns, name: str, size: int) -> tuple[Array, Array]:
+        """The term of every sampled token, and 1 where it was scored; shape (tokens,)."""
+        teacher, old, mask = np.zeros(size), np.zeros(size), np.zeros(size)
+        start = 0
+        for step in columns.steps:
+            count = len(step.sample.token_ids)
+            scored = annotations_of(step).get(name)
+            if scored is not None:
+                if len(scored) != count:
+                    raise DataError(
+                        f"step {step.index} has {count} sampled tokens but {len(scored)} values of "
+                        f"'{name}'; score exactly the sampled tokens"
+                    )
+                teacher[start : start + count] = scored
+                old[start : start + count] = step.sample.logprobs
+                mask[start : start + count] = 1.0
+            start += count
+        term = teacher_term(
+            teacher, old, mask, normalise=self.normalise_teacher, clip=self.clip_teacher
+        )
+        return term, mask

@@ -1,0 +1,136 @@
+"""TreeRL: episodes that branch from one another; a segment earns what it changed in value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from agentrl.core.errors import DataError
+from agentrl.core.trajectory import CreditResult, Group, Step
+from agentrl.credit.annotations import annotations_of
+from agentrl.credit.columns import columns_of, credit_result
+from agentrl.credit.episode import check_words, equal_group_metrics
+from agentrl.credit.functional import (
+    EQUAL_TOLERANCE,
+    Centring,
+    LeafWeighting,
+    Tree,
+    episode_scores,
+    segment_rewards,
+    tree_values,
+)
+
+__all__ = ["TreeRL"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRL:
+    """Process rewards from a tree of episodes.
+
+    ::
+
+        V(node) = mean over the leaves below it of (score - mean of the other leaves)
+        A       = V(node) - V(parent)      (+ V(node) with ``add_state``)
+
+    Every step carries the annotation ``node``, which names the segment it belongs to inside its
+    group; episodes that share a beginning share its nodes. Without annotations every episode is one
+    branch of its own, and this is RLOO. A beginning that several episodes share counts in the loss
+    once for each of them.
+
+    Source: github.com/THUDM/TreeRL.
+
+    Attributes:
+        centring: Subtract a mean over the tree, weighted by ``token`` or ``step``, or ``none``.
+        weighting: Divide by the ``sqrt`` of the leaves below or by their number (``uniform``), so
+            that often shared segments weigh less, or ``none``. Published script: ``sqrt``.
+        add_state: Add V(node), as the published script does.
+        fill: A segment that changed nothing inherits its predecessor's reward; ``None``: no, yes in
+            reference mode.
+        reference: Reproduce the published code; a group of one episode is refused.
+    """
+
+    centring: Centring = "none"
+    weighting: LeafWeighting = "none"
+    add_state: bool = False
+    fill: bool | None = None
+    reference: bool = False
+
+    def __post_init__(self) -> None:
+        check_words(
+            "TreeRL",
+            centring=(self.centring, ("none", "token", "step")),
+            weighting=(self.weighting, ("none", "sqrt", "uniform")),
+        )
+
+    def assign(self, groups: Sequence[Group]) -> CreditResult:
+        """Advantages; parts: ``segment``; groups: ``node``.
+
+        Raises:
+            DataError: an episode ends inside another's segments; in reference mode, a group of one.
+        """
+        columns = columns_of(groups)
+        scores = episode_scores(columns.reward, columns.trajectory)
+        part = np.zeros(len(scores))
+        labels = np.full(len(scores), -1, dtype=np.int64)
+        used = 0
+        for group in np.unique(columns.group).tolist():
+            inside = np.flatnonzero(columns.group == group)
+            inside = inside[np.lexsort((columns.index[inside], columns.trajectory[inside]))]
+            cuts = np.flatnonzero(np.diff(columns.trajectory[inside])) + 1
+            episodes = np.split(inside, cuts)
+            parent, tokens, paths = _grow([[columns.steps[k] for k in one] for one in episodes])
+            leaves = [path[-1] for path in paths]
+            _require_leaves(parent, leaves)
+            tree = Tree.of(parent, tokens, leaves, [scores[one[0]] for one in episodes])
+            for one, path, rewards in zip(episodes, paths, self.rewards(tree), strict=True):
+                earned = dict(zip(dict.fromkeys(path), rewards, strict=True))
+                part[one] = [earned[node] for node in path]
+                labels[one] = np.array(path) + used
+            used += len(parent)
+        metrics = equal_group_metrics(columns)
+        return credit_result(columns, {"segment": part}, {"node": labels}, metrics)
+
+    def rewards(self, tree: Tree) -> list[list[float]]:
+        """Rewards of the segments on the way to each leaf."""
+        values, root = tree_values(
+            tree,
+            centring=self.centring,
+            weighting=self.weighting,
+            tolerance=None if self.reference else EQUAL_TOLERANCE,
+        )
+        fill = self.reference if self.fill is None else self.fill
+        found = segment_rewards(tree, values, root, add_state=self.add_state, fill=fill)
+        return [one.tolist() for one in found]
+
+
+def _grow(episodes: Sequence[Sequence[Step]]) -> tuple[list[int], list[int], list[list[int]]]:
+    """Parents and tokens of the nodes, and for each episode the node of each of its steps."""
+    nodes: dict[tuple[int, Hashable], int] = {}
+    parent: list[int] = []
+    tokens: list[int] = []
+    paths = []
+    for number, steps in enumerate(episodes):
+        position, path = -1, []
+        own = ("episode", number)
+        for name, run in groupby(steps, key=lambda step: annotations_of(step).get("node", own)):
+            members = list(run)
+            key = (position, name)
+            if key not in nodes:
+                nodes[key] = len(parent)
+                parent.append(position)
+                tokens.append(sum(len(step.sample.token_ids) for step in members))
+            position = nodes[key]
+            path += [position] * len(members)
+        paths.append(path)
+    return parent, tokens, paths
+
+
+def _require_leaves(parent: Sequence[int], leaves: Sequence[int]) -> None:
+    if len(set(leaves)) < len(leaves) or set(leaves) & set(parent):
+        raise DataError(
+            "an episode ends inside the segments of another of its group, so it is no leaf; give "
+            "the last steps of every episode a node of their own"
+        )
