@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.annotations import annotation
 from agentrl.credit.columns import Columns, columns_of, credit_result
@@ -116,9 +117,7 @@ class BiPACE:
             DataError: an act has no annotation ``hidden``.
         """
         columns = columns_of(groups)
-        vectors = annotation(columns, "hidden")
-        hidden = np.array(vectors, dtype=np.float64).reshape(len(vectors), -1)
-        cluster = self.partition(columns, hidden)
+        cluster = self.partition(columns, _matrix(annotation(columns, "hidden")))
         step = self.step(columns, cluster)
         if self.plain.lone_get_zero:
             step = np.where(columns.alone, 0.0, step)
@@ -149,3 +148,13 @@ class BiPACE:
         if self.action == "executed":
             return number(columns.action_key)
         return number(step.sample.token_ids[:8] for step in columns.steps)
+
+
+def _matrix(vectors: Sequence[Sequence[float]]) -> Array:
+    """Hidden states as rows, shape (n, d)."""
+    lengths = {len(one) for one in vectors}
+    if len(lengths) > 1:
+        raise DataError(
+            f"hidden states have {sorted(lengths)} numbers; take all of them from one layer"
+        )
+    return np.array(vectors, dtype=np.float64).reshape(len(vectors), max(lengths, default=0))

@@ -8,7 +8,27 @@ import pytest
 
 from agentrl.core.protocols import CreditEstimator
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit import GRPO, GiGPO
+from agentrl.credit import (
+    GRPO,
+    HGPO,
+    LOOP,
+    MMPO,
+    OPID,
+    R3L,
+    RLOO,
+    SEED,
+    SPA,
+    BiPACE,
+    Combined,
+    DrGRPO,
+    GiGPO,
+    HiMAC,
+    PassAtK,
+    REINFORCEPlusPlus,
+    REINFORCEPlusPlusBaseline,
+    RLAnything,
+    TreeRL,
+)
 from agentrl.testing.contract import assert_contract
 from agentrl.testing.contracts.credit import CHECKS
 
@@ -19,6 +39,33 @@ ESTIMATORS: list[CreditEstimator] = [
     GiGPO(discount=0.5, normaliser="mean_std", invalid_action_penalty=0.1),
     GiGPO(step_weight=0.0, entries="rows"),
     GiGPO(similarity=0.9),
+    DrGRPO(),
+    RLOO(),
+    REINFORCEPlusPlus(),
+    REINFORCEPlusPlusBaseline(),
+    PassAtK(),
+    PassAtK(normaliser="mean", invalid_action_penalty=0.1),
+    LOOP(),
+    LOOP(baseline="mean", divide=True),
+    HGPO(),
+    HGPO(base_group=False, normaliser="mean_std", history_length=4),
+    BiPACE(),
+    BiPACE(comparison="different_peer", action="first_tokens"),
+    BiPACE(comparison="mean", centroid="first", radius=0.2),
+    R3L(),
+    R3L(baseline="soft"),
+    TreeRL(),
+    TreeRL(centring="step", weighting="sqrt", add_state=True),
+    RLAnything(),
+    SPA(),
+    SPA(compare="index", grounding=0.1),
+    OPID(),
+    OPID(step_weight=1.0, normalise_teacher=True),
+    SEED(),
+    HiMAC(),
+    MMPO(),
+    Combined(({"name": "grpo", "weight": 0.5}, {"name": "gigpo", "options": {"discount": 0.5}})),
+    Combined(((HGPO(), 1.0), (BiPACE(), 0.5), (OPID(), 1.0))),
 ]
 
 

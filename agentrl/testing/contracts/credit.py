@@ -2,20 +2,22 @@
 
 ``assert_contract(CHECKS, GiGPO(discount=0.9))``. An estimator whose statistics span the whole batch
 (REINFORCE++) says so with a class attribute ``scope = "batch"``; the rules about single groups then
-hold for the batch.
+hold for the batch. What an estimator lists in ``needs`` is annotated by the suite.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentrl.core.errors import DataError
 from agentrl.core.protocols import CreditEstimator
-from agentrl.core.trajectory import CreditResult, Group, Trajectory
+from agentrl.core.task import derive_seed
+from agentrl.core.trajectory import CreditResult, Group, Step, Trajectory
+from agentrl.credit.annotations import annotate
 from agentrl.testing.contract import ContractViolation, require
 from agentrl.testing.episodes import act, episode, failed_episode, group, summary
 
@@ -51,7 +53,7 @@ def sample_groups() -> tuple[Group, ...]:
 def one_value_per_step(estimator: CreditEstimator) -> None:
     """Every trajectory that takes part gets one finite number per step, the others None."""
     groups = sample_groups()
-    result = estimator.assign(groups)
+    result = _assign(estimator, groups)
     _require_shape("step_advantages", result.step_advantages, groups)
     if result.token_advantages is not None:
         _require_tokens(result.token_advantages, groups)
@@ -60,7 +62,7 @@ def one_value_per_step(estimator: CreditEstimator) -> None:
 def parts_have_the_same_shape(estimator: CreditEstimator) -> None:
     """Parts and partitions have the shape of the advantages; metrics are finite numbers."""
     groups = sample_groups()
-    result = estimator.assign(groups)
+    result = _assign(estimator, groups)
     for name, part in result.parts.items():
         _require_shape(f"part '{name}'", part, groups)
     for name, labels in result.groups.items():
@@ -73,7 +75,7 @@ def assigning_is_pure(estimator: CreditEstimator) -> None:
     """The same groups give the same result twice, and are left as they were."""
     groups = sample_groups()
     before = copy.deepcopy(groups)
-    first, second = estimator.assign(groups), estimator.assign(groups)
+    first, second = _assign(estimator, groups), _assign(estimator, groups)
     require(groups == before, "assign changed the groups; work on copies")
     require(
         _values(first) == _values(second),
@@ -98,7 +100,7 @@ def ids_are_only_names(estimator: CreditEstimator) -> None:
     """Other ids of groups, tasks and trajectories give the same numbers."""
     groups = sample_groups()
     renamed = [_renamed(one, f"z{99 - number}") for number, one in enumerate(groups)]
-    one, other = _values(estimator.assign(groups)), _values(estimator.assign(renamed))
+    one, other = _values(_assign(estimator, groups)), _values(_assign(estimator, renamed))
     require(_same(one, other), "advantages changed when only ids changed; never compute with ids")
 
 
@@ -124,7 +126,7 @@ def equal_trajectories_get_exactly_zero(estimator: CreditEstimator) -> None:
             ),
         )
         batch = [equal] if _spans_batch(estimator) else [equal, *sample_groups()]
-        for advantages in estimator.assign(batch).step_advantages[: len(scores)]:
+        for advantages in _assign(estimator, batch).step_advantages[: len(scores)]:
             require(
                 advantages is not None and all(one == 0.0 for one in advantages),
                 f"scores {scores} gave {advantages}; a group within 1e-6 of equal must get "
@@ -136,7 +138,7 @@ def a_lone_survivor_gets_zero(estimator: CreditEstimator) -> None:
     """A trajectory that nothing can be compared with gets 0, not its raw score."""
     survivor = episode("survivor", ("kitchen", 0.0), ("kitchen", 10.0))
     lone = group("g", survivor, failed_episode("x"))
-    value, gone = _values(estimator.assign([lone]))
+    value, gone = _values(_assign(estimator, [lone]))
     require(
         value == [0.0, 0.0] and gone is None,
         f"one survivor of a group gave {value}, the failed one {gone}; expected 0 and None",
@@ -156,7 +158,7 @@ def groups_do_not_mix(estimator: CreditEstimator) -> None:
 def better_gets_more(estimator: CreditEstimator) -> None:
     """Of two episodes from one state the one that won has the larger sum of advantages."""
     pair = group("g", episode("win", ("kitchen", 1.0, "up")), episode("lose", ("kitchen", 0.0)))
-    win, lose = estimator.assign([pair]).step_advantages
+    win, lose = _assign(estimator, [pair]).step_advantages
     require(
         win is not None and lose is not None and sum(win) > max(0.0, sum(lose)) >= sum(lose),
         f"winning gave {win} and losing {lose}; check the sign",
@@ -173,7 +175,7 @@ def wrong_data_is_refused(estimator: CreditEstimator) -> None:
         ("a group twice", [group("g", good), group("g", good)]),
     ):
         try:
-            estimator.assign(wrong)
+            _assign(estimator, wrong)
         except DataError:
             continue
         raise ContractViolation(f"{what} was accepted; raise DataError (columns_of does it)")
@@ -182,7 +184,7 @@ def wrong_data_is_refused(estimator: CreditEstimator) -> None:
 def nothing_gives_nothing(estimator: CreditEstimator) -> None:
     """No groups, or groups without trajectories, give an empty result."""
     for groups in ((), (group("empty"),)):
-        result = estimator.assign(groups)
+        result = _assign(estimator, groups)
         require(len(result.step_advantages) == 0, f"{len(groups)} empty groups gave {result}")
 
 
@@ -201,6 +203,50 @@ CHECKS = (
     wrong_data_is_refused,
     nothing_gives_nothing,
 )
+
+
+# What a step is annotated with when an estimator ``needs`` it: a function of its content alone.
+SAMPLE_ANNOTATIONS: Mapping[str, Callable[[Step], Any]] = {
+    "hidden": lambda step: tuple(
+        1.0 + derive_seed(repr(step.anchor), axis) % 1000 for axis in range(4)
+    ),
+    "progress": lambda step: step.reward or 0.0,
+    "votes": lambda step: (1, 1, None) if (step.reward or 0.0) > 0 else (1, -1, -1),
+    "episode_teacher_logprobs": lambda step: tuple(-0.5 for _ in step.sample.token_ids),
+    "step_teacher_logprobs": lambda step: tuple(-0.9 for _ in step.sample.token_ids),
+    "skill_reward": lambda step: float(len(step.action.content)),
+    "belief_entropy": lambda step: float(len(step.action.content)),
+    "blueprint": lambda step: "plan",
+}
+
+
+def _assign(estimator: CreditEstimator, groups: Sequence[Group]) -> CreditResult:
+    """Annotate what the estimator needs, then assign."""
+    needs = getattr(estimator, "needs", ())
+    unknown = [name for name in needs if name not in SAMPLE_ANNOTATIONS]
+    require(
+        not unknown,
+        f"this suite has no sample of the annotation {', '.join(unknown)}; hand it an estimator "
+        "whose assign annotates the groups first",
+    )
+    annotated = [_annotated(one, needs) for one in groups] if needs else groups
+    return estimator.assign(annotated)
+
+
+def _annotated(one: Group, needs: Sequence[str]) -> Group:
+    return replace(
+        one,
+        trajectories=tuple(
+            replace(
+                t,
+                steps=tuple(
+                    annotate(step, **{name: SAMPLE_ANNOTATIONS[name](step) for name in needs})
+                    for step in t.steps
+                ),
+            )
+            for t in one.trajectories
+        ),
+    )
 
 
 def _spans_batch(estimator: CreditEstimator) -> bool:
@@ -247,7 +293,7 @@ def _by_id(
     estimator: CreditEstimator, groups: Sequence[Group]
 ) -> dict[str, Sequence[float] | None]:
     names = [one.id for one in _trajectories(groups)]
-    return dict(zip(names, _values(estimator.assign(groups)), strict=True))
+    return dict(zip(names, _values(_assign(estimator, groups)), strict=True))
 
 
 def _require_same(
