@@ -1,7 +1,8 @@
 """Two experts, both pure functions of a ``World``: usable from any state, after any mistake.
 
 ``OracleExpert`` sees the whole room and is short of steps. ``SearchExpert`` sees what the text has
-shown, as a policy does: its episodes can be imitated.
+shown, as a policy does: its episodes can be imitated. Every generated game can be solved from every
+state; in real games a few things fit nowhere once they are taken, and then there is no way on.
 """
 
 from __future__ import annotations

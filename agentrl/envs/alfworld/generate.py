@@ -195,7 +195,6 @@ class _Room:
         return placed
 
     def _assemble(self, placed: list[tuple[str, int]]) -> Game:
-        self.rng.shuffle(placed)
         placed.sort(key=lambda pair: pair[0])
         number = Counter(kind for kind, _ in placed)
         things, contents = [], [list[int]() for _ in self.receptacles]

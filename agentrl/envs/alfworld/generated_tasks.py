@@ -13,7 +13,7 @@ from agentrl.envs.alfworld.generate import SPLITS, Generator, split_of
 
 ENV_NAME = "alfworld"
 #: So many games in a row without a new one mean that there are no more.
-_PATIENCE = 5_000
+_PATIENCE = 2_000
 
 
 class TaskStream:

@@ -14,7 +14,7 @@ import pytest
 from agentrl.envs.alfworld.game import TASK_TYPES, Game, Goal, Receptacle, Thing
 
 SPLITS_KEPT_WHOLE = ("valid_unseen",)
-EVERY = 60
+EVERY = 100
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def recorded(traces_file: Path) -> list[dict[str, Any]]:
 def data(
     shared: Path, recorded: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Folder that holds ``json_2.1.1``: recorded games, all of valid_unseen, every 60th other."""
+    """Folder that holds ``json_2.1.1``: recorded games, all of valid_unseen, every 100th other."""
     folder = tmp_path_factory.mktemp("alfworld")
     wanted = {f"json_2.1.1/{record['game']}/game.tw-pddl" for record in recorded}
     with tarfile.open(shared / "data" / "alfworld_games.tar.xz") as archive:

@@ -208,6 +208,16 @@ def test_cold_from_the_start_counts_as_cool(kitchen: MakeGame) -> None:
     assert world.step("move potato 1 to countertop 1").won
 
 
+def test_heat_ends_the_cold_from_the_start(kitchen: MakeGame) -> None:
+    world = played(
+        kitchen("pick_cool_then_place_in_recep", "potato", "countertop"),
+        "go to fridge 1", "open fridge 1", "take potato 1 from fridge 1", "go to microwave 1",
+        "heat potato 1 with microwave 1", "go to countertop 1",
+    )  # fmt: skip
+    assert world.step("examine potato 1").feedback == "This is a hot potato 1."
+    assert not world.step("move potato 1 to countertop 1").won
+
+
 def test_worlds_of_one_game_share_nothing(kitchen: MakeGame) -> None:
     game = kitchen()
     first = played(game, "go to countertop 2", "take apple 2 from countertop 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,13 @@ def test_the_search_does_not_know_what_was_not_shown() -> None:
             if not other.won:
                 assert SearchExpert().next_command(other) == command
             world.step(command)
+
+
+def test_the_search_cannot_know_what_is_cold_from_the_start(kitchen: Callable[..., Game]) -> None:
+    # potato 1 is cold in the closed fridge; the oracle carries it straight to the countertop
+    game = kitchen("pick_cool_then_place_in_recep", "potato", "countertop")
+    assert "cool potato 1 with fridge 1" not in solve(game, OracleExpert())
+    assert "cool potato 1 with fridge 1" in solve(game, SearchExpert())
 
 
 def test_the_search_looks_into_each_place_once() -> None:

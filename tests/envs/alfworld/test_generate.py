@@ -113,6 +113,19 @@ def test_the_room_decides_the_wording() -> None:
     assert len({sentence for sentences in rooms.values() for sentence in sentences}) > 20
 
 
+def test_the_number_of_a_thing_says_nothing_about_its_place() -> None:
+    # Of two mugs, number 1 stands in the place that is listed first about half of the time.
+    first: Counter[str] = Counter()
+    for game in games(PRESETS["tiny"]):
+        wanted = [index for index, one in enumerate(game.things) if one.type == game.goal.thing]
+        places = [place for index in wanted for place, inside in enumerate(game.contents)
+                  if index in inside]  # fmt: skip
+        if len(set(places)) == 2:
+            first[game.things[wanted[places.index(min(places))]].name.split()[1]] += 1
+    assert set(first) == {"1", "2"}
+    assert min(first.values()) > sum(first.values()) / 3
+
+
 def test_openable_and_shared_are_shares() -> None:
     for share in (0.0, 1.0):
         for game in games(replace(PRESETS["small"], openable=share, shared=share), 20):
