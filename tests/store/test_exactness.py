@@ -248,3 +248,15 @@ def test_a_task_comes_back_equal_and_may_be_listed_in_two_splits(tmp_path: Path)
             trajectory = replace(one_step(), id=f"{name}/0/0", group_id=name)
             store.append(trajectory, task=replace(TASK, split=split), iteration=0, purpose=split)
         assert [one.task for one in store.groups()] == [TASK, replace(TASK, split="validation")]
+
+
+def test_what_is_only_equal_to_the_answer_before_is_written_itself(tmp_path: Path) -> None:
+    # 1 == True == 1.0: a store that took equality for sameness would give one back for the other.
+    def calling(number: Any) -> tuple[Message, ...]:
+        return (Message("assistant", "", tool_calls=(ToolCall("1", "f", {"n": number}),)),)
+
+    result = StepResult(Observation(calling(1), 1), 0.0, terminated=False)
+    first, second = episode("a", ("x", 0.0), ("x", 0.0)).steps
+    steps = (replace(first, result=result), replace(second, shown=calling(True), anchor=True))
+    trajectory = replace(one_step(), steps=steps)
+    assert repr(round_trip(trajectory)) == repr(trajectory)
