@@ -87,3 +87,9 @@ def test_what_type_checkers_see_is_what_is_found() -> None:
 def test_an_unknown_public_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'agentrl' has no attribute 'Trajectry'"):
         agentrl.Trajectry  # noqa: B018
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    # Without __init__.py a folder works in a checkout and is missing from what is built.
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
