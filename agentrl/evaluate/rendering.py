@@ -12,7 +12,7 @@ from agentrl.evaluate.success import KindReport, SuccessReport
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["summary_lines", "to_markdown", "to_renderable"]
+__all__ = ["success_table", "summary_lines", "to_markdown", "to_renderable"]
 
 HEADER = ("", "before", "after", "difference on the same tasks")
 
@@ -56,6 +56,21 @@ def to_renderable(report: RunReport) -> RenderableType:
         parts.append(kinds)
     parts += [Text(line) for line in summary_lines(report)]
     return Group(*parts)
+
+
+def success_table(report: SuccessReport) -> RenderableType:
+    """One evaluation for a rich console, by kind of task."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("kind", "tasks", "success", box=box.SIMPLE_HEAD)
+    for kind, one in report.by_kind.items():
+        if len(report.by_kind) > 1:
+            table.add_row(Text(kind), str(one.tasks), _interval(one))
+    table.add_row("all", str(report.tasks), _interval(report), style="bold")
+    table.caption = report.exclusion or None
+    return table
 
 
 def summary_lines(report: RunReport) -> list[str]:
