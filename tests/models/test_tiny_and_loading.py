@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,13 @@ def test_unknown_dtype_and_device_are_named(tmp_path: Path) -> None:
         load_model(tmp_path, dtype="int4")
     with pytest.raises(ConfigError, match="device 'gpu0' is unknown"):
         load_model(tmp_path, device="gpu0")
+
+
+def test_importing_the_parts_loads_no_heavy_package() -> None:
+    code = (
+        "import sys, agentrl.models, agentrl.renderers.chat, agentrl.renderers.plain, "
+        "agentrl.memory.window, agentrl.agents.actions; "
+        "print([one for one in ('torch', 'transformers', 'tokenizers') if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
