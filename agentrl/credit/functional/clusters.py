@@ -55,13 +55,15 @@ def cosine_partition(
     group = integers("group", group, like=hidden)
     if not 0.0 <= radius <= 2.0:
         raise DataError(f"the radius must be in [0, 2], got {radius}")
+    if not len(hidden):
+        return number([])
     length = np.linalg.norm(hidden, axis=1)
     if (length == 0.0).any():
         raise DataError(
             f"the hidden state of row {int(np.argmin(length))} is 0: it points nowhere; check the "
             "layer that the annotator scores"
         )
-    unit = hidden / np.where(length > 0.0, length, 1.0)[:, None]
+    unit = hidden / length[:, None]
     order = np.arange(len(unit))
     if not reference:
         order = np.lexsort(unit.T[::-1])
