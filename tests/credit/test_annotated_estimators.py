@@ -269,9 +269,8 @@ def test_plans_are_compared_with_plans_and_executions_with_executions() -> None:
         return episode(name, macro, annotate(act("s", reward), blueprint=plan))
 
     # plan x: 1, 0; plan y: 0, 0.  Plans: 1/2 against 0.
-    four = group(
-        "g", run("a", "x", 1.0), run("b", "x", 0.0), run("c", "y", 0.0), run("d", "y", 0.0)
-    )
+    plans = (("a", "x", 1.0), ("b", "x", 0.0), ("c", "y", 0.0), ("d", "y", 0.0))
+    four = group("g", *(run(*one) for one in plans))
     found = HiMAC().assign([four]).step_advantages
     assert found == ((0.25, 0.5), (0.25, -0.5), (-0.25, 0.0), (-0.25, 0.0))
     macro = HiMAC(train="macro").assign([four]).step_advantages

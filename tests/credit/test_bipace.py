@@ -82,7 +82,7 @@ def test_comparisons_agree_with_a_loop(rows: list[tuple[int, int, int]]) -> None
 
 
 def test_directions_cluster_and_lengths_do_not_matter() -> None:
-    hidden = [[1, 0], [10, 0.1], [0, 1], [0, 3], [-1, 0]]
+    hidden = np.array([[1, 0], [10, 0.1], [0, 1], [0, 3], [-1, 0]])
     assert cosine_partition(hidden, [0] * 5, 0.1).tolist() == [0, 0, 1, 1, 2]
     assert cosine_partition(hidden, [0, 1, 0, 0, 0], 0.1).tolist() == [0, 1, 2, 2, 3]
     assert cosine_partition(hidden, [0] * 5, 2.0).tolist() == [0] * 5

@@ -138,7 +138,8 @@ def test_decoupled_ppo_weighs_by_what_the_behaviour_policy_did() -> None:
     arguments = ([[0.0]], [[0.0]], [[np.log(0.5)]], [[1.0]], [[1]])
     assert decoupled_ppo(*arguments).loss == pytest.approx(-2.0)
     capped = decoupled_ppo(*arguments, weight_cap=1.5)
-    assert (capped.loss, capped.metrics["left_out"]) == (0.0, pytest.approx(1.0))
+    assert capped.loss == 0.0
+    assert capped.metrics["left_out"] == pytest.approx(1.0)
 
 
 @given(st.integers(0, 1000))
@@ -161,7 +162,8 @@ def test_cpgd_does_not_amplify_a_large_ratio_and_pulls_back() -> None:
     assert cpgd(*arguments, drift=0.0).gradient.item() == pytest.approx(1.0)
     assert cpgd(*arguments, drift=0.1).gradient.item() == pytest.approx(1.3)
     clipped = cpgd([[np.log(4.0)]], [[0.0]], [[1.0]], [[1]], drift=0.0)
-    assert (clipped.loss, clipped.gradient.item()) == (pytest.approx(-np.log(1.2)), 0.0)
+    assert clipped.loss == pytest.approx(-np.log(1.2))
+    assert clipped.gradient.item() == 0.0
 
 
 def test_gated_distillation_only_raises_and_most_where_the_teacher_likes_more() -> None:

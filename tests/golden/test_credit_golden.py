@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from agentrl.core.trajectory import Group
+from agentrl.credit import HGPO, GiGPO
+from agentrl.testing.episodes import act, episode, group
 from agentrl.testing.golden import check_file, main
 
 COPIES = sorted((Path(__file__).parent / "credit").glob("*.json"))
@@ -34,6 +38,72 @@ def test_the_command_passes_on_the_shared_files(shared: Path) -> None:
     )
     assert done.stdout.splitlines()[-1] == f"{len(names)} passed, 0 failed"
     assert done.returncode == 0, done.stderr
+
+
+def as_groups(inputs: dict[str, Any]) -> tuple[list[Group], list[tuple[str, int]]]:
+    """The rows of a case as groups of trajectories, and where each row went."""
+    steps: dict[tuple[str, str], list[Any]] = {}
+    places = []
+    for row, key in enumerate(zip(inputs["group"], inputs["traj"], strict=True)):
+        played = steps.setdefault(key, [])
+        places.append((f"{key[0]}/{key[1]}", len(played)))
+        played.append(
+            act(
+                inputs["anchor_obs"][row],
+                inputs["env_step_reward"][row],
+                valid=inputs["is_action_valid"][row],
+            )
+        )
+    names = list(dict.fromkeys(g for g, _ in steps))
+    groups = [
+        group(name, *(episode(t, *played) for (g, t), played in steps.items() if g == name))
+        for name in names
+    ]
+    return groups, places
+
+
+# Not the drawn batches, nor rows given twice, which no record of play can hold.
+RECORDED = [
+    path
+    for path in COPIES
+    if path.stem.startswith(("gigpo", "hgpo"))
+    and not any(word in path.stem for word in ("large", "long_text", "duplicated"))
+]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_records_of_play_lead_to_the_same_values(path: Path) -> None:
+    case = json.loads(path.read_text())
+    inputs, config = case["inputs"], case["config"]
+    common: dict[str, Any] = {
+        "discount": config["gamma"],
+        "normaliser": config["mode"].removesuffix("_norm"),
+        "invalid_action_penalty": config.get("invalid_action_penalty_coef", 0.0),
+        "reference": True,
+    }
+    estimator: GiGPO | HGPO
+    if case["algo"] == "gigpo":
+        similar = config["similarity_thresh"] if config["enable_similarity"] else None
+        estimator = GiGPO(**common, step_weight=config["step_advantage_w"], similarity=similar)
+        expected = [row[0] for row in case["expected"]["advantages"]]
+    else:
+        estimator = HGPO(
+            **common,
+            history_length=config["history_length"],
+            alpha=config["length_weight_alpha"],
+            base_group=config["base_group"],
+        )
+        expected = case["expected"]["row_advantage"]
+    groups, places = as_groups(inputs)
+    found = dict(
+        zip(
+            [one.id for each in groups for one in each.trajectories],
+            estimator.assign(groups).step_advantages,
+            strict=True,
+        )
+    )
+    got = [(found[trajectory] or ())[step] for trajectory, step in places]
+    np.testing.assert_allclose(got, expected, **case["tolerance"])
 
 
 def write(path: Path, **changes: Any) -> Path:
