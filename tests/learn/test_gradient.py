@@ -260,11 +260,14 @@ def test_what_follows_the_last_action_has_no_influence() -> None:
             token_ids=row.token_ids + (7,) * tail,
             action_mask=row.action_mask + (0,) * tail,
             behaviour_logprobs=(row.behaviour_logprobs or ()) + (0.0,) * tail,
-            advantages=row.advantages + (0.0,) * tail,
+            advantages=row.advantages + (9.0,) * tail,  # of no sampled token: never read
         )
         for row in rows
     ]
-    assert difference(trl_gradient(longer)[0], trl_gradient(rows)[0]) < 1e-5
+    expected, expected_metrics = trl_gradient(rows)
+    actual, metrics = trl_gradient(longer)
+    assert difference(actual, expected) < 1e-5
+    assert metrics["loss"] == pytest.approx(expected_metrics["loss"], rel=1e-5)
 
 
 def test_cloning_is_cross_entropy() -> None:
