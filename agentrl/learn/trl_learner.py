@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from agentrl.config import LearnerConfig
 from agentrl.core.errors import ConfigError, DataError
@@ -209,6 +210,11 @@ class TrlLearner:
 
 
 def _check_surroundings(model: Any, temperature: float) -> None:
+    if not isinstance(model, PreTrainedModel):
+        raise ConfigError(
+            f"TrlLearner trains a transformers PreTrainedModel in place, got {type(model).__name__}"
+            "; adapters (peft) are not supported: merge them into the model first"
+        )
     if temperature <= 0:
         raise ConfigError(
             f"sampling.temperature={temperature} must be above 0 for training: greedy sampling "

@@ -344,6 +344,8 @@ def test_losses_normalised_per_micro_batch_are_refused() -> None:
 def test_surroundings_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"temperature=0\.0 must be above 0"):
         learner(temperature=0.0)
+    with pytest.raises(ConfigError, match="got Linear; adapters"):
+        learner(torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match="no parameter that requires a gradient"):
         learner(tiny_model(vocab_size=VOCABULARY).requires_grad_(False))
     monkeypatch.setenv("WORLD_SIZE", "2")
