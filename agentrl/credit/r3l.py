@@ -102,9 +102,9 @@ class R3L:
     def baselines(self, scores: Array, group: Labels) -> Array:
         """The baseline b of each trajectory's group; 0 for a group of one."""
         found = np.zeros(len(scores))
-        for label in np.unique(group).tolist():
-            members = group == label
-            if members.sum() > 1:
+        order = np.argsort(group, kind="stable")
+        for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+            if len(members) > 1:
                 x = scores[members]
                 found[members] = x.mean() if self.baseline == "mean" else soft_mean(x, self.tau)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,11 +11,12 @@ import numpy as np
 from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group, Step
 from agentrl.credit.annotations import annotations_of
-from agentrl.credit.columns import columns_of, credit_result
+from agentrl.credit.columns import Columns, columns_of, credit_result
 from agentrl.credit.episode import check_words, equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Centring,
+    Labels,
     LeafWeighting,
     Tree,
     episode_scores,
@@ -76,11 +77,7 @@ class TreeRL:
         part = np.zeros(len(scores))
         labels = np.full(len(scores), -1, dtype=np.int64)
         used = 0
-        for group in np.unique(columns.group).tolist():
-            inside = np.flatnonzero(columns.group == group)
-            inside = inside[np.lexsort((columns.index[inside], columns.trajectory[inside]))]
-            cuts = np.flatnonzero(np.diff(columns.trajectory[inside])) + 1
-            episodes = np.split(inside, cuts)
+        for episodes in _by_group(columns):
             parent, tokens, paths = _grow([[columns.steps[k] for k in one] for one in episodes])
             leaves = [path[-1] for path in paths]
             _require_leaves(parent, leaves)
@@ -104,6 +101,15 @@ class TreeRL:
         fill = self.reference if self.fill is None else self.fill
         found = segment_rewards(tree, values, root, add_state=self.add_state, fill=fill)
         return [one.tolist() for one in found]
+
+
+def _by_group(columns: Columns) -> Iterator[list[Labels]]:
+    """For each group the positions of the steps of each of its episodes, in order of time."""
+    order = np.lexsort((columns.index, columns.trajectory, columns.group)).astype(np.int64)
+    if not len(order):
+        return
+    for inside in np.split(order, np.flatnonzero(np.diff(columns.group[order])) + 1):
+        yield np.split(inside, np.flatnonzero(np.diff(columns.trajectory[inside])) + 1)
 
 
 def _grow(episodes: Sequence[Sequence[Step]]) -> tuple[list[int], list[int], list[list[int]]]:

@@ -68,8 +68,9 @@ def cosine_partition(
     if not reference:
         order = np.lexsort(unit.T[::-1])
     keys: dict[int, tuple[int, int]] = {}
-    for label in np.unique(group).tolist():
-        members = order[group[order] == label]
+    order = order[np.argsort(group[order], kind="stable")]
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        label = int(group[members[0]])
         for row, cluster in zip(
             members.tolist(), _greedy(unit[members], radius + 1e-9, centroid), strict=True
         ):
