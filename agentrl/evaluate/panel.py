@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.evaluate.report import SuccessReport, TaskOutcome
-
 from agentrl.core.task import Task
+from agentrl.evaluate.report import SuccessReport, TaskOutcome
 from agentrl.rollout.runner import GroupRequest, Runner
 
 __all__ = ["evaluate_panel"]
