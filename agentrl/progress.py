@@ -30,8 +30,8 @@ class StageProgress:
 
     def update(self, stats: UpdateStats) -> None:
         """One optimiser step of a cloning stage is done."""
-        loss = stats.metrics.get("loss", float("nan"))
-        self.bars.update(self.task, advance=1, note=f"loss {loss:.4f}")
+        nll = stats.metrics.get("nll", float("nan"))
+        self.bars.update(self.task, advance=1, note=f"loss {nll:.4f}")
 
     def iteration(self, done: Iteration, point: CurvePoint) -> None:
         """One rollout and its updates are done."""

@@ -120,7 +120,7 @@ async def play(
             asked = clock()
             sample = await _sample(agent, prompt, room, episode, len(steps))
             answered = clock()
-            action, status = _action(agent, sample)
+            answer, action, status = _read(agent, sample)
             result = _checked(await _env("step", env.step(action), agent.deadlines))
             steps.append(
                 Step(
@@ -134,6 +134,7 @@ async def play(
                     parse_status=status,
                     result=result,
                     timings=Timings(answered - asked, clock() - answered),
+                    answer=None if answer == action else answer,
                 )
             )
             observation, newest = result.observation, result.observation.messages
@@ -215,15 +216,20 @@ async def _sample(
         raise _Failed.at("sample", error) from error
 
 
-def _action(agent: Agent, sample: Sample) -> tuple[Message, str]:
-    """The message for the environment and the parse status. No action is the empty command."""
-    message = agent.renderer.parse(sample.token_ids)
-    if not isinstance(message, ParseFailure):
+def _read(agent: Agent, sample: Sample) -> tuple[Message, Message, str]:
+    """What was said, the message for the environment, and the parse status.
+
+    Without an action the environment gets the empty command.
+    """
+    answer = action = agent.renderer.parse(sample.token_ids)
+    if not isinstance(answer, ParseFailure):
         truncated = sample.finish_reason == "length"
-        message = parse_action(message, agent.action_format, truncated=truncated)
-    if isinstance(message, ParseFailure):
-        return Message("assistant", ""), message.kind
-    return message, "ok"
+        action = parse_action(answer, agent.action_format, truncated=truncated)
+    if isinstance(answer, ParseFailure):
+        answer = Message("assistant", answer.content)
+    if isinstance(action, ParseFailure):
+        return answer, Message("assistant", ""), action.kind
+    return answer, action, "ok"
 
 
 def _checked(result: StepResult) -> StepResult:

@@ -116,6 +116,8 @@ class Step:
         prompt_ids: The whole prompt as the engine got it.
         sample: What was sampled.
         action: The assistant message that the environment got.
+        answer: What the model said, as the renderer read it, where that is not ``action`` (tags
+            around a command, text without an action in it); memories show it. ``None``: ``action``.
         action_key: Normalised executed action (same text = same action).
         parse_status: ``ok`` or the ``kind`` of the ParseFailure.
         result: The environment's answer; ``None`` for steps that are not acts.
@@ -132,6 +134,12 @@ class Step:
     result: StepResult | None
     kind: StepKind = "act"
     timings: Timings = Timings()
+    answer: Message | None = None
+
+    @property
+    def said(self) -> Message:
+        """What the model said: ``answer``, or else ``action``."""
+        return self.action if self.answer is None else self.answer
 
     @property
     def reward(self) -> float | None:

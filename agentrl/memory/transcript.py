@@ -17,10 +17,10 @@ def acts(steps: Sequence[Step]) -> list[Step]:
 
 
 def as_messages(steps: Iterable[Step]) -> Iterator[Message]:
-    """What each step showed, then the action that answered it."""
+    """What each step showed, then what the model answered."""
     for step in steps:
         yield from step.shown
-        yield step.action
+        yield step.said
 
 
 class Transcript:

@@ -164,6 +164,7 @@ def encode_step(step: Step, held: tuple[int, ...], before: StepResult | None) ->
         record["anchor"] = plain(step.anchor)
     record |= {
         "action": message_data(step.action),
+        "answer": None if step.answer is None else message_data(step.answer),
         "action_key": step.action_key,
         "versions": step.sample.versions,
         "finish": step.sample.finish_reason,
@@ -202,6 +203,7 @@ def decode_step(columns: StepColumns, held: tuple[int, ...], before: StepResult 
             finish_reason=record["finish"],
         ),
         action=message_from(record["action"]),
+        answer=None if record["answer"] is None else message_from(record["answer"]),
         action_key=record["action_key"],
         parse_status=columns.parse_status,
         result=None if result is None else _result_from(result),

@@ -294,3 +294,20 @@ def test_a_weight_change_in_mid_episode_is_on_the_record() -> None:
     trajectory = run(agent(engine), ScriptedEnv(say("s"), [GO_ON, WIN]))
     assert trajectory.steps[1].sample.versions == spans
     assert trajectory.policy_version == 3
+
+
+def test_what_the_model_said_is_kept_beside_the_command_and_shown_again() -> None:
+    said = "<think>easy</think><action>look</action>"
+    engine = ScriptedEngine([ids(said), ids("no tags"), ids("<action>win</action>")])
+    player = agent(
+        engine,
+        action_format="tagged",
+        sampling=Sampling(max_tokens=64),
+        renderer=CharacterRenderer(append_only=False),
+    )
+    trajectory = run(player, ScriptedEnv(say("s"), [GO_ON, GO_ON, WIN]))
+    first, second, _ = trajectory.steps
+    assert (first.action.content, first.said.content) == ("look", said)
+    assert (second.action.content, second.said.content) == ("", "no tags")
+    assert second.parse_status == "no_action"
+    assert shown(trajectory)[2] == f"s<{said}>more<no tags>more<"

@@ -92,6 +92,7 @@ steps = st.builds(
     result=st.none() | results,
     kind=st.sampled_from(("act", "summary", "skill")),
     timings=st.builds(Timings, floats, floats),
+    answer=st.none() | message,
 )
 failures = st.none() | st.builds(Failure, text, text, text)
 trajectories = st.builds(
@@ -174,7 +175,7 @@ def test_no_field_of_a_record_is_forgotten() -> None:
         StepResult: "observation reward terminated truncated action_valid success metrics",
         Timings: "sample_s env_s",
         Step: "index shown anchor prompt_ids sample action action_key parse_status result kind"
-        " timings",
+        " timings answer",
         Failure: "boundary error message",
         Trajectory: "id group_id task_id trial attempt seed steps stop_reason failure"
         " close_failure success final_shown wall_s",
