@@ -92,10 +92,9 @@ class Parts:
 @contextmanager
 def assemble(config: RunConfig) -> Iterator[Parts]:
     """Build every part; the engine and the event loop are closed at the end."""
-    import torch
+    from agentrl.models.loading import use_threads
 
-    torch.set_num_threads(config.threads or _physical_cores())
-    torch.manual_seed(config.seed)
+    use_threads(config.threads or _physical_cores())
     factory: EnvFactory = make("env", config.env.name, config.env.options)
     with LoopThread() as loop:
         model, tokenizer = _model(config, factory)

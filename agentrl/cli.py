@@ -201,6 +201,7 @@ def _print_json(data: Any) -> None:
 
 def main() -> None:
     """Entry point of the ``agentrl`` command."""
+    sys.path.insert(0, "")  # "my_module:Class" in a run file may lie in the working directory
     try:
         app(standalone_mode=False)
     except ConfigError as error:

@@ -79,6 +79,16 @@ class EnvConfig(Section):
     validation_split: str = Field("validation", description="For the curve and early stopping.")
     test_split: str = Field("test", description="Touched twice: before and after.")
 
+    @model_validator(mode="after")
+    def _splits_differ(self) -> EnvConfig:
+        splits = (self.train_split, self.validation_split, self.test_split)
+        if self.test_split in splits[:2] or self.train_split == self.validation_split:
+            raise ValueError(
+                f"train_split, validation_split and test_split must differ, got {splits}: what is "
+                "trained or tuned on measures nothing"
+            )
+        return self
+
 
 class AgentConfig(Section):
     """How the policy meets the environment, and its budgets per episode."""

@@ -24,7 +24,8 @@
 
 An estimator is one file: a frozen dataclass of options with ``assign(groups) -> CreditResult``.
 ``columns.py`` turns groups into columns and decides who takes part, ``episode.py`` is the part most
-of them share, ``annotations.py`` what only a model can know, ``functional/`` the mathematics.
+of them share, ``annotations.py`` what only a model can know (``hidden_states.py`` is the annotator
+of BiPACE), ``functional/`` the mathematics.
 docs/explanation/credit.md explains them and says how to add one.
 """
 
@@ -36,6 +37,7 @@ from agentrl.credit.dr_grpo import DrGRPO
 from agentrl.credit.gigpo import GiGPO
 from agentrl.credit.grpo import GRPO
 from agentrl.credit.hgpo import HGPO
+from agentrl.credit.hidden_states import HiddenStates
 from agentrl.credit.himac import HiMAC
 from agentrl.credit.loop import LOOP
 from agentrl.credit.mmpo import MMPO
@@ -66,6 +68,7 @@ __all__ = [
     "DrGRPO",
     "GiGPO",
     "HiMAC",
+    "HiddenStates",
     "PassAtK",
     "REINFORCEPlusPlus",
     "REINFORCEPlusPlusBaseline",

@@ -144,3 +144,10 @@ def save_policy(
 
 def _brief(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def use_threads(threads: int) -> None:
+    """How many threads torch computes with, in this process."""
+    import torch
+
+    torch.set_num_threads(threads)

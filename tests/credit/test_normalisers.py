@@ -173,5 +173,7 @@ def test_wrong_input_is_refused() -> None:
         normalise([1.0, 2.0], [0, 1], weights=[1.0, 0.0])
     with pytest.raises(DataError, match="weights"):
         normalise([1.0, 2.0], [0, 0], weights=[2.0, -1.0])
+    with pytest.raises(DataError, match="unknown normaliser 'median'"):
+        normalise([1.0], [0], normaliser="median")  # type: ignore[arg-type]
     assert normalise([], []).shape == (0,)
     assert trajectory_weights([]).shape == (0,)

@@ -71,8 +71,11 @@ def normalise(
         Shape (n,), float64.
 
     Raises:
-        DataError: shapes differ, a value is not finite, or a group has no weight at all.
+        DataError: shapes differ, a value is not finite, a group has no weight at all, or an
+            unknown word.
     """
+    if normaliser not in ("mean", "mean_std") or singleton not in ("zero", "raw"):
+        raise DataError(f"unknown normaliser {normaliser!r} or singleton policy {singleton!r}")
     values = floats("values", values)
     labels = integers("labels", labels, like=values)
     weights = np.ones(len(values)) if weights is None else floats("weights", weights, like=values)
