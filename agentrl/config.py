@@ -160,6 +160,9 @@ class CloneStage(Section):
     episodes_per_update: int = Field(32, ge=1)
     demonstrations: int = Field(4096, ge=1, description="Tasks of the train split to clone from.")
     noise: float = Field(0.0, ge=0, lt=1, description="Share of random admissible commands.")
+    imitate_noise: bool = Field(
+        False, description="Clone the random commands too: the expert is clumsy, so is its clone."
+    )
     learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
     max_seconds: float | None = Field(None, gt=0)
 

@@ -154,7 +154,14 @@ def clone_batches(
         rows: list[MaskedTokens] = []
         for task, _ in cursor.take(stage.episodes_per_update):
             if task.id not in cache:
-                work = demonstrate(factory, agent, task, seed=seed, noise=stage.noise)
+                work = demonstrate(
+                    factory,
+                    agent,
+                    task,
+                    seed=seed,
+                    noise=stage.noise,
+                    imitate_noise=stage.imitate_noise,
+                )
                 cache[task.id] = loop.run(work)
             rows.extend(cache[task.id])
         yield Batch(rows_from_demonstrations(rows), id=f"clone-{update}")

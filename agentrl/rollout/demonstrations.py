@@ -23,11 +23,18 @@ MaskedTokens = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 async def demonstrate(
-    factory: Demonstrator, agent: Agent, task: Task, *, seed: int, noise: float
+    factory: Demonstrator,
+    agent: Agent,
+    task: Task,
+    *,
+    seed: int,
+    noise: float,
+    imitate_noise: bool = False,
 ) -> list[MaskedTokens]:
     """The expert's episode of ``task`` as ``(token ids, mask)`` rows; mask 1 on what it said.
 
-    Random commands (a share ``noise``) are in the rows with mask 0. One row per segment.
+    Random commands (a share ``noise``) are in the rows with mask 0, or with mask 1 under
+    ``imitate_noise``. One row per segment.
 
     Raises:
         DataError: the episode could not be played back.
@@ -48,7 +55,7 @@ async def demonstrate(
     trajectory = await play(player, make_env, episode)
     if trajectory.failure is not None:
         raise DataError(f"demonstration of task {task.id} failed: {trajectory.failure.message}")
-    return list(_rows(trajectory, [one.trainable for one in demonstrations]))
+    return list(_rows(trajectory, [one.trainable or imitate_noise for one in demonstrations]))
 
 
 def _rows(trajectory: Trajectory, trainable: Sequence[bool]) -> Iterator[MaskedTokens]:
