@@ -13,6 +13,7 @@ tokens, and an episode that begins like another one gets a copy of that one's ke
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from agentrl.engines.slots import Slot, SlotTable
 from agentrl.engines.waves import Copy, Drawn, Request, Wave
@@ -24,6 +25,18 @@ FORWARD_TOKENS = 2048  # padded tokens of one prefill pass; more is no faster an
 FULL_PASS_TOKENS = 256  # from here on another pass is cheaper than padding
 SHARED_TOKENS = 32  # shorter shared prefixes are not worth a copy
 SMALLEST_WINDOW = 64
+FIXED_PIECES = 8  # rows of a prefill pass in deterministic mode
+FIXED_ANSWERS = 16  # rows of a decoding pass in deterministic mode
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Requests of a pass and its shape, see ``Wave``."""
+
+    requests: list[Request]
+    height: int
+    width: int
+    window: int
 
 
 class Scheduler:
@@ -34,8 +47,9 @@ class Scheduler:
         max_batch_size: Most rows of one forward pass.
         keeps_prefix: Whether there is a cache; without one every pass computes whole sequences.
         fixed_width: Deterministic mode: prompts are computed in pieces of exactly this many
-            positions, counted from 0, with a window that depends on the row's own length only. A
-            later turn reuses whole pieces, so that its numbers do not depend on what was held.
+            positions, counted from 0. A pass has one of two shapes (a few pieces, or the next token
+            of more rows) and a window that depends on a row's own length only. A later turn reuses
+            whole pieces, so that its numbers do not depend on what was held.
     """
 
     def __init__(
@@ -93,16 +107,18 @@ class Scheduler:
             self._forget()
         self._drop_the_finished()
         self._admit()
-        chosen, width, window = self._choose()
-        if not chosen:
+        if not self._active:
             return None
+        choice = self._choose()
         copies, self._copies = tuple(self._copies), []
-        pairs = sorted(((one.row(width), one) for one in chosen), key=lambda pair: pair[0].slot)
+        rows = [(one.row(choice.width), one) for one in choice.requests]
+        rows.sort(key=lambda pair: pair[0].slot)
         return Wave(
-            requests=tuple(request for _, request in pairs),
-            rows=tuple(row for row, _ in pairs),
-            width=width,
-            window=window,
+            requests=tuple(request for _, request in rows),
+            rows=tuple(row for row, _ in rows),
+            height=choice.height,
+            width=choice.width,
+            window=choice.window,
             copies=copies,
             version=version,
             epoch=epoch,
@@ -208,26 +224,26 @@ class Scheduler:
             default=0,
         )
 
-    def _choose(self) -> tuple[list[Request], int, int]:
-        """Requests of the next pass, its width and its window."""
+    def _choose(self) -> _Choice:
+        """What the next pass computes; there is an active request."""
         if self._fixed_width:
             return self._choose_of_one_shape(self._fixed_width)
         if not self._keeps_prefix:
-            longest = max((len(one.tokens) for one in self._active), default=1)
-            chosen = self._take_turns(min(self._max_batch_size, FORWARD_TOKENS // longest))
-            return chosen, longest, 0
+            longest = max(len(one.tokens) for one in self._active)
+            most = min(self._max_batch_size, FORWARD_TOKENS // longest)
+            return _Choice(self._take_turns(most), 0, longest, 0)
         filling = [one for one in self._active if one.pending > 1]
         if filling:
             return self._choose_of_similar_length(filling)
-        return self._take_turns(self._max_batch_size), 1, 0
+        return _Choice(self._take_turns(self._max_batch_size), 0, 1, 0)
 
-    def _take_turns(self, count: int) -> list[Request]:
-        count = max(count, 1)
-        chosen = self._active[:count]
-        self._active = self._active[count:] + chosen
+    def _take_turns(self, most: int) -> list[Request]:
+        most = max(most, 1)
+        chosen = self._active[:most]
+        self._active = self._active[most:] + chosen
         return chosen
 
-    def _choose_of_similar_length(self, filling: list[Request]) -> tuple[list[Request], int, int]:
+    def _choose_of_similar_length(self, filling: list[Request]) -> _Choice:
         """The longest prefill and those that pad little beside it."""
         filling.sort(key=lambda one: -one.pending)
         width = min(filling[0].pending, PREFILL_WIDTH)
@@ -237,9 +253,9 @@ class Scheduler:
             if 4 * one.pending < 3 * width and len(chosen) * width >= FULL_PASS_TOKENS:
                 break
             chosen.append(one)
-        return chosen, width, 0
+        return _Choice(chosen, 0, width, 0)
 
-    def _choose_of_one_shape(self, fixed_width: int) -> tuple[list[Request], int, int]:
+    def _choose_of_one_shape(self, fixed_width: int) -> _Choice:
         """Rows of one shape: the shape is the row's own, never its neighbours'."""
         groups: dict[tuple[int, int], list[Request]] = {}
         for one in self._active:
@@ -248,10 +264,16 @@ class Scheduler:
             end = len(one.tokens) - one.pending + width
             window = max(SMALLEST_WINDOW, 1 << (end - 1).bit_length())
             groups.setdefault((width, window), []).append(one)
-        if not groups:
-            return [], 0, 0
-        (width, window), chosen = max(groups.items(), key=lambda item: (item[0][0], len(item[1])))
-        return chosen, width, window
+
+        def height(width: int) -> int:
+            return min(FIXED_ANSWERS if width == 1 else FIXED_PIECES, self._max_batch_size)
+
+        def fullness(shape: tuple[int, int]) -> tuple[float, int]:
+            return min(1.0, len(groups[shape]) / height(shape[0])), shape[0]
+
+        width, window = max(groups, key=fullness)
+        chosen = groups[width, window][: height(width)]
+        return _Choice(chosen, height(width), width, window)
 
 
 _BROKEN = (

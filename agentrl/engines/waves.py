@@ -121,6 +121,7 @@ class Wave:
     """One forward pass. ``rows`` are in the order of their slots, aligned with ``requests``.
 
     Attributes:
+        height: Rows that the pass is padded to; 0: as many as there are.
         width: Positions of every row, shorter ones are padded.
         window: Cached positions that are looked at; 0: as few as will do.
         copies: To be made before, in order.
@@ -130,6 +131,7 @@ class Wave:
 
     requests: tuple[Request, ...]
     rows: tuple[Row, ...]
+    height: int
     width: int
     window: int
     copies: tuple[Copy, ...]

@@ -66,13 +66,13 @@ def test_alone_and_among_fifteen_give_the_same_bits(model: PreTrainedModel) -> N
 
 
 def test_what_was_evicted_or_shared_makes_no_difference(model: PreTrainedModel) -> None:
-    # Same shape (4 slots), but now every turn finds its slot taken by another episode, or in
+    # 4 slots for 9 episodes: every turn finds its slot taken by another episode, or in
     # part filled by a copy from one that began in the same way.
     def engine() -> HfEngine:
         return HfEngine(model, max_batch_size=4, deterministic=True)
 
     crowded = engine()
-    # after 60 tokens an answer of 6 completes the second piece of 32: it must not be reused
+    # after 60 tokens an answer of 6 completes a piece of 16: it must not be reused
     crowd = together(crowded, [(f"episode{number}", 60) for number in range(9)])
     assert crowded.stats.evictions > 0
     for name in ("episode0", "episode4"):

@@ -24,23 +24,19 @@ class SlotCache(Cache):  # type: ignore[misc]
     never written is 0, since a masked position still takes part as 0 times its value.
 
     Args:
-        rows: Most rows. capacity: longest sequence; both are upper bounds, reached by doubling.
-        whole: Allocate all rows at once, so that every pass over them has one shape.
+        most_rows: Upper bound of the rows, reached by doubling.
     """
 
-    def __init__(self, rows: int, capacity: int, *, whole: bool = False) -> None:
+    def __init__(self, most_rows: int) -> None:
         super().__init__(layers=[])
-        self._most_rows = rows
-        self._most_capacity = max(capacity, SMALLEST_CAPACITY)
-        self._whole = whole
+        self._most_rows = most_rows
         self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.clear()
 
     def clear(self) -> None:
         """Drop all keys and values, and their memory."""
         self._buffers.clear()
-        self.rows = self._most_rows if self._whole else 0
-        self.capacity = 0
+        self.rows = self.capacity = 0
 
     def reserve(self, rows: int, length: int) -> None:
         """Make room for ``rows`` rows of ``length`` positions; what is held is kept."""

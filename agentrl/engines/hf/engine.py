@@ -29,7 +29,7 @@ from agentrl.engines.waves import Drawn, Request, Runner, Wave
 
 __all__ = ["EngineStats", "HfEngine"]
 
-FIXED_WIDTH = 32  # positions of a prefill piece in deterministic mode
+FIXED_WIDTH = 16  # positions of a prefill piece in deterministic mode
 _QUIET_TURNS = 3  # turns of the event loop without a new request, before a pass begins
 _MOST_TURNS = 64
 
@@ -75,8 +75,8 @@ class HfEngine:
         context_tokens: Longest prompt plus answer; default: what the model's configuration says.
             Memory grows with use, by doubling, never beyond this.
         policy_version: Version of the weights now.
-        deterministic: Every forward pass has a shape that does not depend on who else is in it: all
-            slots, fixed widths. A request alone and among others then gives the same bits. Slower.
+        deterministic: Every forward pass has a fixed shape that does not depend on who is in it, so
+            a request alone and among others gives the same bits. Slower.
         device: Where to move the model; default: where it is.
         clock: For ``stats.busy_s``.
 
@@ -289,9 +289,7 @@ class HfEngine:
 def _runner(model: Any, slots: int, context_tokens: int, deterministic: bool) -> Runner:
     reason = why_not_cached(model, context_tokens)
     if reason is None:
-        return CachedRunner(
-            model, slots=slots, context_tokens=context_tokens, fixed_batch=deterministic
-        )
+        return CachedRunner(model, slots=slots)
     name = type(model).__name__
     if deterministic:
         raise ConfigError(

@@ -22,26 +22,20 @@ class CachedRunner:
 
     Args:
         model: Shared with its owner; only its mode is touched, for the length of a pass.
-        slots: Rows of the cache. context_tokens: longest sequence.
-        fixed_batch: Every pass runs over all slots, so that its shape says nothing about who is
-            in it (deterministic mode).
+        slots: Rows of the cache.
     """
 
     keeps_prefix = True
 
-    def __init__(
-        self, model: Any, *, slots: int, context_tokens: int, fixed_batch: bool = False
-    ) -> None:
+    def __init__(self, model: Any, *, slots: int) -> None:
         self._model = model
-        self._slots = slots
-        self._fixed_batch = fixed_batch
         self._keep = keep_last(model)
-        self._cache = SlotCache(slots, context_tokens, whole=fixed_batch)
+        self._cache = SlotCache(slots)
 
     def run(self, wave: Wave) -> Drawn:
         rows, cache = wave.rows, self._cache
         window = wave.window or -(-max(row.end for row in rows) // 32) * 32
-        batch = _Batch(rows, wave.width, self._slots if self._fixed_batch else None)
+        batch = _Batch(rows, wave.height, wave.width)
         last = max([rows[-1].slot, *(copy.target for copy in wave.copies)])
         with evaluating(self._model):
             cache.reserve(last + 1, window)
@@ -68,18 +62,20 @@ class _Batch:
     """The arrays of a pass: rows padded on the left, so that every last token is in one column.
 
     Where the slots lie close together the batch is a range of the cache's rows, idle ones included:
-    computing a few idle rows is cheaper than gathering the busy ones.
+    computing a few idle rows is cheaper than gathering the busy ones. A batch of fixed height is
+    always gathered; rows of padding then stand in the first row's slot, which they do not change.
     """
 
-    def __init__(self, rows: Sequence[Row], width: int, fixed_rows: int | None) -> None:
+    def __init__(self, rows: Sequence[Row], height: int, width: int) -> None:
         slots = np.array([row.slot for row in rows])
-        first, last = (0, fixed_rows - 1) if fixed_rows else (int(slots[0]), int(slots[-1]))
-        span = last - first + 1
-        self.dense = bool(fixed_rows) or (span - len(rows)) * width <= len(rows)
+        first, span = slots[0], slots[-1] - slots[0] + 1
+        self.dense = not height and bool((span - len(rows)) * width <= len(rows))
         if self.dense:
-            self.slots, self.places = np.arange(first, last + 1), slots - first
+            self.slots, self.places = np.arange(first, first + span), slots - first
         else:
-            self.slots, self.places = slots, np.arange(len(rows))
+            self.slots = np.full(height or len(rows), first)
+            self.slots[: len(rows)] = slots
+            self.places = np.arange(len(rows))
         shape = (len(self.slots), width)
         self.ids = np.zeros(shape, np.int64)
         self.positions = np.zeros(shape, np.int64)

@@ -59,7 +59,7 @@ def _by_trial(model: Any, length: int) -> str | None:
     """Compare a plain forward pass with one in pieces through the cache, padded and repeated."""
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = np.arange(1, length + 1)[None] % vocabulary
-    cache = SlotCache(2, length)
+    cache = SlotCache(2)
     cache.reserve(2, length)
     pieces = ((0, length - 2), (length - 2, 2), (length - 1, 1))
     try:
