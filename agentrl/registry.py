@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from agentrl.core.errors import AgentRLError, ConfigError, UnknownPluginError, nearest
 
-__all__ = ["KINDS", "make", "names", "resolve"]
+__all__ = ["KINDS", "make", "names", "resolve", "verify"]
 
 KINDS = (
     "annotator",
@@ -85,19 +85,38 @@ def make(kind: str, spec: Any, options: Mapping[str, Any] | None = None, /, **su
         UnknownPluginError, ConfigError: as for ``resolve``; an option the factory does not accept,
             or one it needs and was not given. What the factory itself raises passes through.
     """
+    factory, options = verify(kind, spec, options, tuple(supplied)), dict(options or {})
+    return factory(**options, **supplied) if _is_called(factory) else factory
+
+
+def verify(
+    kind: str, spec: Any, options: Mapping[str, Any] | None = None, supplied: Sequence[str] = ()
+) -> Any:
+    """Check what ``make`` would check without making the part; returns what ``spec`` names.
+
+    Args:
+        kind: As for ``make``, likewise ``spec`` and ``options``.
+        supplied: Names of the keyword arguments that the caller would supply.
+
+    Raises:
+        UnknownPluginError, ConfigError: as for ``make``.
+    """
     factory = resolve(kind, spec)
     label = f"{kind} '{spec}'" if isinstance(spec, str) else f"{kind} {_title(spec)}"
     options = dict(options or {})
-    if not (inspect.isclass(factory) or inspect.isroutine(factory) or _is_partial(factory)):
-        if options:
-            raise ConfigError(
-                f"{label} is a finished object and takes no options, got "
-                f"{', '.join(sorted(options))}; give the options to the class or function that "
-                "makes it"
-            )
-        return factory
-    _check_options(label, factory, options, supplied)
-    return factory(**options, **supplied)
+    if _is_called(factory):
+        _check_options(label, factory, options, supplied)
+    elif options:
+        raise ConfigError(
+            f"{label} is a finished object and takes no options, got "
+            f"{', '.join(sorted(options))}; give the options to the class or function that "
+            "makes it"
+        )
+    return factory
+
+
+def _is_called(factory: Any) -> bool:
+    return inspect.isclass(factory) or inspect.isroutine(factory) or _is_partial(factory)
 
 
 def _is_partial(value: Any) -> bool:
@@ -168,7 +187,7 @@ def _load(kind: str, spec: str, target: str) -> Any:
 
 
 def _check_options(
-    label: str, factory: Any, options: Mapping[str, Any], supplied: Mapping[str, Any]
+    label: str, factory: Any, options: Mapping[str, Any], supplied: Sequence[str]
 ) -> None:
     try:
         parameters = inspect.signature(factory).parameters.values()

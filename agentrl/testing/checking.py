@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from agentrl.core.errors import ConfigError, nearest
-from agentrl.registry import make, resolve
+from agentrl.registry import make, verify
 from agentrl.testing.contract import Finding, run_checks
 
 __all__ = ["CHECKABLE", "check_plugin"]
 
 
-def _env(spec: str, options: Mapping[str, Any]) -> Any:
-    return lambda: make("env", spec, options)
+def _credit(spec: str, options: Mapping[str, Any]) -> Any:
+    return make("credit", spec, options)
 
 
 def _engine(spec: str, options: Mapping[str, Any]) -> Any:
@@ -36,6 +37,7 @@ def _engine(spec: str, options: Mapping[str, Any]) -> Any:
         model = load_model(path)
     if spec == "scripted" and "script" not in own:
         own["script"] = _echo
+    verify("engine", spec, own, ("model",))
     vocabulary = int(model.get_input_embeddings().num_embeddings)
     return EngineSubject(
         make=lambda: make("engine", spec, own, model=model),
@@ -50,19 +52,64 @@ def _echo(prompt: tuple[int, ...], index: int) -> tuple[int, ...]:
     return tuple((sum(prompt) + 3 * one) % 8 for one in range(64))
 
 
-def _credit(spec: str, options: Mapping[str, Any]) -> Any:
-    return make("credit", spec, options)
+def _env(spec: str, options: Mapping[str, Any]) -> Any:
+    verify("env", spec, options)
+    return lambda: make("env", spec, options)
+
+
+def _learner(spec: str, options: Mapping[str, Any]) -> Any:
+    """A learner of a tiny random model, at a learning rate at which one update can be seen."""
+    from agentrl.config import LearnerConfig
+    from agentrl.testing.contracts.learner import LearnerSubject
+    from agentrl.testing.tiny_models import tiny_model
+
+    vocabulary = 64
+    config = LearnerConfig(learning_rate=1e-2, micro_batch_tokens=64)
+    supplied = ("model", "tokenizer", "config", "temperature", "publish")
+    verify("learner", spec, options, supplied)
+
+    def fresh(publish: Callable[[int], None]) -> Any:
+        values = (tiny_model(vocab_size=vocabulary), None, config, 1.0, publish)
+        return make("learner", spec, options, **dict(zip(supplied, values, strict=True)))
+
+    return LearnerSubject(fresh, vocabulary)
 
 
 def _memory(spec: str, options: Mapping[str, Any]) -> Any:
+    verify("memory", spec, options)
     return lambda: make("memory", spec, options)
+
+
+def _renderer(spec: str, options: Mapping[str, Any]) -> Any:
+    """A renderer with the tokenizer of the option ``model`` (a path), or with a tiny one."""
+    own = dict(options)
+    path = own.pop("model", None)
+    if path is None:
+        from agentrl.testing.tiny_tokenizers import tiny_tokenizer
+
+        return make("renderer", spec, own, tokenizer=tiny_tokenizer())
+    from agentrl.models.loading import load_tokenizer
+
+    return make("renderer", spec, own, tokenizer=load_tokenizer(path))
+
+
+def _store(spec: str, options: Mapping[str, Any]) -> Any:
+    verify("store", spec, options, ("directory",))
+
+    def opened(directory: Path) -> Any:
+        return make("store", spec, options, directory=directory)
+
+    return opened
 
 
 _SUBJECTS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "credit": _credit,
     "engine": _engine,
     "env": _env,
+    "learner": _learner,
     "memory": _memory,
+    "renderer": _renderer,
+    "store": _store,
 }
 CHECKABLE = tuple(_SUBJECTS)
 
@@ -73,17 +120,17 @@ def check_plugin(kind: str, name: str, options: Sequence[str] = ()) -> list[Find
     Args:
         kind: One of ``CHECKABLE``.
         name: A registered name or ``module:attr``.
-        options: ``key=value`` each, values in YAML: the plug-in's keyword arguments.
+        options: ``key=value`` each, values in YAML: the plug-in's keyword arguments. Engines and
+            renderers also take ``model=PATH``, the model or tokenizer to be tried with.
 
     Raises:
         ConfigError: an unknown kind or name, or an option that the plug-in does not take.
     """
     if kind not in _SUBJECTS:
         raise ConfigError(
-            f"cannot check the kind '{kind}'{nearest(kind, CHECKABLE)} "
+            f"cannot check the kind '{kind}'{nearest(kind, CHECKABLE) or '.'} "
             f"There are contract suites for: {', '.join(CHECKABLE)}."
         )
-    resolve(kind, name)
     subject = _SUBJECTS[kind](name, dict(_option(one) for one in options))
     checks = importlib.import_module(f"agentrl.testing.contracts.{kind}").CHECKS
     return asyncio.run(run_checks(checks, subject))
@@ -93,4 +140,7 @@ def _option(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise ConfigError(f"option '{text}' must look like key=value")
-    return key, yaml.safe_load(value)
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value of option '{text}' is not valid YAML: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -15,6 +16,7 @@ from agentrl.core.message import Message
 from agentrl.core.trajectory import Step
 from agentrl.store.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
+from agentrl.viewer.prompts import Decode, prompt_parts
 from agentrl.viewer.wording import (
     message_parts,
     shortened,
@@ -24,10 +26,21 @@ from agentrl.viewer.wording import (
     visible,
 )
 
-__all__ = ["episode_view", "show_trajectories", "show_trajectory", "trajectory_table"]
+__all__ = [
+    "ADVANTAGE_STYLES",
+    "OUTCOME_STYLE",
+    "episode_view",
+    "message_view",
+    "number",
+    "show_trajectories",
+    "show_trajectory",
+    "trajectory_table",
+]
 
 LIMIT = 2_000
+EXPENDABLE = ("ended by", "kind", "purpose", "steps")
 OUTCOME_STYLE = {"success": "green", "failure": "red", "infra": "magenta", "unknown": "yellow"}
+ADVANTAGE_STYLES = {1: "bold green", 0: "dim", -1: "bold red"}
 LABEL_STYLE = {
     "system": "dim",
     "user": "cyan",
@@ -42,14 +55,19 @@ LABELS = {"assistant": "action"}
 def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> None:
     """Print the trajectories that match, and how many more there are."""
     lines = store.find(wanted)
-    console.print(trajectory_table(lines))
+    console.print(trajectory_table(lines, console.width))
     total = store.count(wanted)
     if total > len(lines):
         console.print(Text(f"{len(lines)} of {total:,} shown; filter, or raise the limit"))
 
 
 def show_trajectory(
-    store: SqliteStore, trajectory_id: str, console: Console, *, limit: int | None = LIMIT
+    store: SqliteStore,
+    trajectory_id: str,
+    console: Console,
+    *,
+    limit: int | None = LIMIT,
+    decode: Decode | None = None,
 ) -> None:
     """Print one episode step by step, and what its siblings came to.
 
@@ -58,48 +76,62 @@ def show_trajectory(
         trajectory_id: Which.
         console: Where to.
         limit: Longest text of one message; ``None``: all of it.
+        decode: Show prompts and answers as this reads their token ids; ``None``: as messages.
 
     Raises:
         StoreError: there is no such trajectory.
     """
     stored = store.trajectory(trajectory_id)
-    console.print(episode_view(stored, store.siblings(trajectory_id), limit=limit))
+    siblings = store.siblings(trajectory_id)
+    console.print(episode_view(stored, siblings, limit=limit, decode=decode))
 
 
-def trajectory_table(lines: Sequence[TrajectorySummary]) -> RenderableType:
-    """One row for each trajectory."""
+def trajectory_table(lines: Sequence[TrajectorySummary], width: int = 120) -> RenderableType:
+    """One row for each trajectory. Ids stand whole: they are there to be copied.
+
+    Columns that do not fit into ``width`` are left out, the least telling first.
+    """
     if not lines:
         return Text("no trajectory matches")
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("id", overflow="fold")
-    table.add_column("purpose")
-    table.add_column("kind", max_width=16, no_wrap=True)
-    table.add_column("outcome")
-    table.add_column("reward", justify="right")
-    table.add_column("steps", justify="right")
-    table.add_column("advantage", justify="right", no_wrap=True)
-    table.add_column("ended by", no_wrap=True)
-    for line in lines:
-        table.add_row(
-            Text(visible(line.id)),
-            Text(f"{visible(line.purpose)} {line.iteration}"),
-            Text(visible(line.kind)),
-            Text(line.outcome, style=OUTCOME_STYLE[line.outcome]),
-            _number(line.reward),
-            str(line.steps),
-            _range(line),
-            Text(visible(line.failure.error if line.failure else line.stop_reason.value)),
-        )
+    rows = [_cells(line) for line in lines]
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) + 2 for name in rows[0]}
+    shown = list(widths)
+    for name in EXPENDABLE:
+        if sum(widths[one] for one in shown) > width:
+            shown.remove(name)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in shown:
+        justify: Any = "right" if name in ("reward", "steps", "advantage") else "left"
+        table.add_column(name, justify=justify, no_wrap=name != "id", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[name] for name in shown))
     return table
 
 
+def _cells(line: TrajectorySummary) -> dict[str, Text]:
+    return {
+        "id": Text(visible(line.id)),
+        "purpose": Text(f"{visible(line.purpose)} {line.iteration}"),
+        "kind": Text(visible(line.kind)),
+        "outcome": Text(line.outcome, style=OUTCOME_STYLE[line.outcome]),
+        "reward": Text(number(line.reward)),
+        "steps": Text(str(line.steps)),
+        "advantage": Text(_range(line)),
+        "ended by": Text(visible(line.failure.error if line.failure else line.stop_reason.value)),
+    }
+
+
 def episode_view(
-    stored: StoredTrajectory, siblings: Sequence[TrajectorySummary], *, limit: int | None = LIMIT
+    stored: StoredTrajectory,
+    siblings: Sequence[TrajectorySummary],
+    *,
+    limit: int | None = LIMIT,
+    decode: Decode | None = None,
 ) -> RenderableType:
     """One episode as a dialogue: what was shown, what was done, what it earned."""
     parts: list[RenderableType] = [_heading(stored)]
     for position, step in enumerate(stored.trajectory.steps):
-        parts += _step(stored, position, step, limit)
+        parts += _step(stored, position, step, limit, decode)
     parts += _end(stored, limit)
     if len(siblings) > 1:
         parts.append(_siblings(stored, siblings))
@@ -115,7 +147,7 @@ def _heading(stored: StoredTrajectory) -> RenderableType:
         + (f", kind {line.kind}" if line.kind else ""),
         "played": f"{line.purpose}, iteration {line.iteration}, trial {line.trial}, "
         f"attempt {line.attempt}, seed {stored.trajectory.seed}",
-        "result": f"{line.outcome}, reward {_number(line.reward)}, {line.steps} steps, "
+        "result": f"{line.outcome}, reward {number(line.reward)}, {line.steps} steps, "
         f"{line.sampled_tokens} tokens, {line.wall_s:.1f} s",
     }
     for name, text in rows.items():
@@ -125,7 +157,7 @@ def _heading(stored: StoredTrajectory) -> RenderableType:
 
 
 def _step(
-    stored: StoredTrajectory, position: int, step: Step, limit: int | None
+    stored: StoredTrajectory, position: int, step: Step, limit: int | None, decode: Decode | None
 ) -> Iterator[RenderableType]:
     facts = "  ".join(step_facts(step))
     yield Rule(
@@ -133,36 +165,70 @@ def _step(
         align="left",
         style="dim",
     )
-    for message in step.shown:
-        yield _message(message, limit)
-    yield _message(step.action, limit)
+    if decode is None:
+        for message in step.shown:
+            yield message_view(message, limit)
+        if step.answer is not None:
+            yield _labelled(
+                [("said", text, LABEL_STYLE[label]) for label, text in _said(step)], limit
+            )
+        yield message_view(step.action, limit)
+    else:
+        yield _tokens(stored.trajectory.steps, position, limit, decode)
     yield Padding(_earned(stored, position, step), (0, 0, 0, 8))
 
 
-def _message(message: Message, limit: int | None) -> RenderableType:
+def _said(step: Step) -> Iterator[tuple[str, str]]:
+    """What the model said where that is more than the action: the action itself is shown apart."""
+    for label, text in message_parts(step.said):
+        yield ("system" if label == "assistant" else label), text
+
+
+def message_view(message: Message, limit: int | None) -> RenderableType:
+    """One message: thoughts, text and calls, each with its label."""
+    rows = [
+        (LABELS.get(label, label), text, LABEL_STYLE[label])
+        for label, text in message_parts(message)
+    ]
+    return _labelled(rows, limit)
+
+
+def _labelled(rows: Sequence[tuple[str, str, str]], limit: int | None) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     table.add_column(width=7, justify="right")
     table.add_column(overflow="fold")
-    for label, text in message_parts(message):
-        style = LABEL_STYLE[label]
-        table.add_row(
-            Text(LABELS.get(label, label), style="dim"),
-            Text(visible(shortened(text, limit)) or "(empty)", style=style),
-        )
+    for label, text, style in rows:
+        shown = Text(visible(shortened(text, limit)) or "(empty)", style=style)
+        table.add_row(Text(label, style="dim"), shown)
     return table
+
+
+def _tokens(
+    steps: Sequence[Step], position: int, limit: int | None, decode: Decode
+) -> RenderableType:
+    """The prompt as the policy got it, and what it sampled, read from the recorded ids."""
+    kept, added = prompt_parts(steps, position)
+    rows: list[tuple[str, str, str]] = []
+    if kept:
+        rows.append(("", f"the {kept:,} tokens so far, and", "dim italic"))
+    elif position:
+        rows.append(("", "the history was rewritten: a new training row begins", "dim italic"))
+    rows.append(("prompt", decode(added), LABEL_STYLE["user"]))
+    rows.append(("sampled", decode(steps[position].sample.token_ids), LABEL_STYLE["assistant"]))
+    return _labelled(rows, limit)
 
 
 def _earned(stored: StoredTrajectory, position: int, step: Step) -> Text:
     line = Text()
     if step.result is not None:
-        line.append(f"reward {_number(step.reward)}")
+        line.append(f"reward {number(step.reward)}")
         line.append("  valid" if step.result.action_valid else "  invalid", style="dim")
     credit = step_credit(stored, position)
     if credit is None:
         return line
-    style = "green" if credit.advantage > 0 else "red" if credit.advantage < 0 else "dim"
+    sign = (credit.advantage > 0) - (credit.advantage < 0)
     line.append("  advantage ")
-    line.append(signed(credit.advantage), style=f"bold {style}")
+    line.append(signed(credit.advantage), style=ADVANTAGE_STYLES[sign])
     words = credit.words()
     if words:
         line.append(f"  ({visible(words)})", style="dim")
@@ -178,7 +244,7 @@ def _end(stored: StoredTrajectory, limit: int | None) -> Iterator[RenderableType
         reason.append("  took no part in credit", style="dim")
     yield Rule(reason, align="left", style="dim")
     for message in trajectory.final_shown:
-        yield _message(message, limit)
+        yield message_view(message, limit)
     for name, failure in (("failed", trajectory.failure), ("close", trajectory.close_failure)):
         if failure is not None:
             words = f"{name} at {failure.boundary}: {failure.error}: {failure.message}"
@@ -195,7 +261,7 @@ def _siblings(stored: StoredTrajectory, siblings: Sequence[TrajectorySummary]) -
             ">" if here else "",
             f"{line.trial}" + (f" (attempt {line.attempt})" if line.attempt else ""),
             Text(line.outcome, style=OUTCOME_STYLE[line.outcome]),
-            _number(line.reward),
+            number(line.reward),
             str(line.steps),
             _range(line),
             Text(visible(line.failure.error if line.failure else line.stop_reason.value)),
@@ -204,8 +270,9 @@ def _siblings(stored: StoredTrajectory, siblings: Sequence[TrajectorySummary]) -
     return table
 
 
-def _number(number: float | None) -> str:
-    return "unscored" if number is None else f"{number:g}"
+def number(reward: float | None) -> str:
+    """A reward; what could not be scored is not 0."""
+    return "unscored" if reward is None else f"{reward:g}"
 
 
 def _range(line: TrajectorySummary) -> str:

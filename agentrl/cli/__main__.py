@@ -1,0 +1,5 @@
+"""``python -m agentrl.cli``."""
+
+from agentrl.cli import main
+
+main()

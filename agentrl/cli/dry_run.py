@@ -1,0 +1,249 @@
+"""``agentrl train FILE --dry-run``: all that can be checked without weights, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentrl.config import CloneStage, ReinforceStage, RunConfig
+from agentrl.core.errors import AgentRLError, ConfigError, nearest
+from agentrl.core.protocols import Demonstrator, EnvFactory
+from agentrl.registry import make, verify
+
+__all__ = ["Plan", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do.
+
+    Attributes:
+        run_dir: Directory it would make. model: the policy in words.
+        tasks: Number of tasks of each split that the run uses.
+        stages: Each stage in words. episodes: training episodes of all of them.
+        evaluation: What would be measured, in words.
+        notes: What is allowed, but perhaps not meant.
+    """
+
+    run_dir: str
+    model: str
+    env: str
+    tasks: dict[str, int]
+    stages: tuple[str, ...]
+    episodes: int
+    evaluation: str
+    notes: tuple[str, ...]
+
+    def show(self, console: Any) -> None:
+        """Print the plan for people."""
+        sizes = ", ".join(f"{count:,} {split}" for split, count in self.tasks.items())
+        lines = [
+            ("run directory", self.run_dir),
+            ("model", self.model),
+            ("environment", f"{self.env}; tasks: {sizes}"),
+            *((f"stage{number}", words) for number, words in enumerate(self.stages)),
+            ("evaluation", self.evaluation),
+            *(("note", words) for words in self.notes),
+        ]
+        for name, words in lines:
+            console.print(f"{name:14} {words}", highlight=False, markup=False, soft_wrap=True)
+        console.print("Nothing was written and no weights were loaded.", highlight=False)
+
+
+def plan(config: RunConfig) -> Plan:
+    """Check a run and say what it would do.
+
+    Raises:
+        ConfigError: with every problem that was found, not only the first.
+    """
+    problems: list[str] = []
+    _attempt(problems, partial(_check_directory, config.run_dir))
+    factory = _attempt(problems, partial(make, "env", config.env.name, config.env.options))
+    tasks = {} if factory is None else _count_tasks(problems, config, factory)
+    model = _attempt(problems, partial(_model, config, factory))
+    for check in _plug_ins(config):
+        _attempt(problems, check)
+    for stage in config.stages:
+        _attempt(problems, partial(_check_stage, config, stage, factory))
+    if problems:
+        raise ConfigError("the run could not start:\n  " + "\n  ".join(problems))
+    return Plan(
+        run_dir=str(config.run_dir),
+        model=str(model),
+        env=config.env.name,
+        tasks=tasks,
+        stages=tuple(_words(config, stage) for stage in config.stages),
+        episodes=sum(_episodes(stage) for stage in config.stages),
+        evaluation=_evaluation(config),
+        notes=tuple(_notes(config)),
+    )
+
+
+def _attempt(problems: list[str], check: Callable[[], Any]) -> Any:
+    try:
+        return check()
+    except AgentRLError as error:
+        problems.append(str(error))
+        return None
+
+
+def _check_directory(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"run_dir '{path}' holds files already; choose another: run_dir={path}-2")
+
+
+def _count_tasks(problems: list[str], config: RunConfig, factory: EnvFactory) -> dict[str, int]:
+    """Tasks of the splits that the run plays, and whether they are enough."""
+    wanted = {config.env.train_split: 1}
+    if _validates(config):
+        wanted[config.env.validation_split] = config.evaluation.validation_tasks
+    wanted[config.env.test_split] = config.evaluation.tasks
+    counts = {}
+    for split, least in wanted.items():
+        found = _attempt(problems, partial(_tasks_of, config, factory, split))
+        if found is None:
+            continue
+        counts[split] = len(found)
+        if len(found) < least:
+            problems.append(
+                f"split '{split}' of environment '{config.env.name}' has {len(found)} tasks, and "
+                f"{least} are wanted: ask for fewer, or let the environment have more"
+            )
+    return counts
+
+
+def _tasks_of(config: RunConfig, factory: EnvFactory, split: str) -> Sequence[Any]:
+    if split not in factory.splits:
+        raise ConfigError(
+            f"environment '{config.env.name}' has no split '{split}'"
+            f"{nearest(split, factory.splits)} It has: {', '.join(factory.splits)}."
+        )
+    return factory.tasks(split)
+
+
+def _model(config: RunConfig, factory: EnvFactory | None) -> str:
+    """The policy in words, after a look at its folder."""
+    create = config.model.create
+    if create is not None:
+        if factory is not None and not isinstance(factory, Demonstrator):
+            raise ConfigError(
+                "model.create trains a tokenizer on an expert's episodes, and the environment "
+                f"'{config.env.name}' has no expert; set model.path to a model that exists"
+            )
+        return (
+            f"a new tiny one: {create.layers} layers, width {create.hidden_size}, vocabulary "
+            f"{create.vocab_size}, context {create.context_tokens}"
+        )
+    from agentrl.models.loading import resolve_model
+
+    source = resolve_model(str(config.model.path))
+    folder = Path(source)
+    if not folder.is_dir():
+        return f"{source}, from the hub or its cache on this machine"
+    missing = [
+        name
+        for name, pattern in (
+            ("config.json", "config.json"),
+            ("weights (*.safetensors)", "*.safetensors"),
+            ("a tokenizer (tokenizer.json)", "tokenizer*"),
+        )
+        if not list(folder.glob(pattern))
+    ]
+    if missing:
+        raise ConfigError(
+            f"the model folder '{source}' holds no {' and no '.join(missing)}; save model and "
+            "tokenizer there with save_pretrained"
+        )
+    return f"{config.model.path} ({source})" if source != config.model.path else source
+
+
+def _plug_ins(config: RunConfig) -> list[Callable[[], Any]]:
+    """Names and options of the parts, checked without making what needs weights."""
+    engine, renderer, memory = config.engine, config.agent.renderer, config.agent.memory
+    return [
+        partial(verify, "engine", engine.name, engine.options, ("model",)),
+        partial(verify, "renderer", renderer.name, renderer.options, ("tokenizer",)),
+        partial(make, "memory", memory.name, memory.options),
+    ]
+
+
+def _check_stage(
+    config: RunConfig, stage: CloneStage | ReinforceStage, factory: EnvFactory | None
+) -> None:
+    from agentrl.learn.schedule import check_schedule
+
+    learner = {**config.learner.model_dump(), **stage.learner}
+    check_schedule(learner["schedule"], learner["warmup_updates"], _updates(stage))
+    if isinstance(stage, ReinforceStage):
+        make("credit", stage.credit.name, stage.credit.options)
+    elif factory is not None and not isinstance(factory, Demonstrator):
+        raise ConfigError(
+            f"a clone stage needs an expert, and the environment '{config.env.name}' has none: "
+            "give its factory a method demonstrate(task, *, seed, noise), or remove the stage"
+        )
+
+
+def _updates(stage: CloneStage | ReinforceStage) -> int:
+    if isinstance(stage, CloneStage):
+        return stage.updates
+    return stage.iterations * stage.updates_per_iteration
+
+
+def _episodes(stage: CloneStage | ReinforceStage) -> int:
+    if isinstance(stage, CloneStage):
+        return 0
+    return stage.iterations * stage.tasks_per_iteration * stage.group_size
+
+
+def _words(config: RunConfig, stage: CloneStage | ReinforceStage) -> str:
+    limit = "" if stage.max_seconds is None else f", or {stage.max_seconds:g} s"
+    if isinstance(stage, CloneStage):
+        return (
+            f"clone: {stage.updates:,} updates of {stage.episodes_per_update} demonstrated "
+            f"episodes{limit}"
+        )
+    return (
+        f"rl: {stage.iterations:,} iterations of {stage.tasks_per_iteration} tasks x "
+        f"{stage.group_size} episodes = {_episodes(stage):,} episodes of at most "
+        f"{config.agent.max_steps} steps, {_updates(stage):,} updates, credit "
+        f"{stage.credit.name}{limit}"
+    )
+
+
+def _validates(config: RunConfig) -> bool:
+    learns = any(isinstance(stage, ReinforceStage) for stage in config.stages)
+    return learns and config.evaluation.every > 0
+
+
+def _evaluation(config: RunConfig) -> str:
+    settings = config.evaluation
+    how = "sampled and greedy" if settings.greedy else "sampled"
+    when = "before and after" if config.stages else "once"
+    words = f"{settings.tasks} tasks of '{config.env.test_split}' {when}, {how}"
+    if _validates(config):
+        words += (
+            f"; {settings.validation_tasks} of '{config.env.validation_split}' every "
+            f"{settings.every} iterations"
+        )
+    return words
+
+
+def _notes(config: RunConfig) -> list[str]:
+    notes = []
+    if not config.stages:
+        notes.append("there are no stages: nothing would be learned, only measured")
+    narrowed = config.sampling.top_p < 1 or config.sampling.top_k > 0
+    if narrowed and any(isinstance(stage, ReinforceStage) for stage in config.stages):
+        notes.append(
+            "sampling.top_p < 1 or top_k > 0: what is sampled then comes from another "
+            "distribution than the one that is trained"
+        )
+    lone = [one for one in config.stages if isinstance(one, ReinforceStage) and one.group_size == 1]
+    if lone:
+        notes.append(
+            "group_size 1: estimators that compare the episodes of a task have nothing to compare"
+        )
+    return notes

@@ -1,0 +1,94 @@
+"""The commented run file that ``agentrl init`` writes: it trains a tiny agent in a minute."""
+
+RUN_FILE = """\
+# One run: agentrl train THIS_FILE. Every value can be overridden on the command line:
+#   agentrl train THIS_FILE seed=1 stages.1.iterations=20
+# Keys that are left out have the defaults shown in comments; unknown keys are refused.
+# 'agentrl train THIS_FILE --dry-run' checks everything that needs no weights.
+
+run_dir: runs/run          # must be new; holds store, model, report and curve afterwards
+seed: 0                    # tasks, weights, episodes and panels derive from it
+threads: 1                 # torch threads; 0: one per physical core
+
+model:                     # exactly one of path and create
+  # path: Qwen/Qwen2.5-1.5B-Instruct   # a folder, a hub id, or builtin:NAME
+  create:                  # a tiny policy from random weights, and its tokenizer
+    hidden_size: 64
+    layers: 2
+    heads: 4
+    vocab_size: 320
+    context_tokens: 512
+    text_tasks: 64         # train tasks whose text trains the tokenizer
+  dtype: float32           # float32, bfloat16 or auto
+  device: auto             # auto, cpu, cuda or cuda:N
+
+env:
+  name: toy                # 'agentrl list env', or my_module:MyFactory (which runs that code)
+  options: {}              # the factory's keyword arguments
+  train_split: train
+  validation_split: validation   # for the curve and early stopping
+  test_split: test         # touched twice: before and after
+
+agent:
+  renderer: {name: plain}  # chat for chat models, plain for tiny ones
+  memory: {name: transcript}     # what the policy sees of the past: transcript, window
+  action_format: bare      # bare: the whole answer; tagged: <think>..</think><action>..</action>
+  # system_prompt: ""
+  max_steps: 20            # budgets of one episode
+  max_tokens: 512          # prompt and answer of one step
+  max_seconds: 60
+
+engine:
+  name: hf                 # samples in this process, from the very weights that are trained
+  options: {context_tokens: 512}
+
+sampling:
+  temperature: 1.0
+  # top_p: 1.0             # training wants 1.0 and 0: what is sampled is what is trained
+  # top_k: 0
+  max_tokens: 8            # longest answer of one step
+
+rollout:                   # limits of the machine; missing one is an infra failure, no reward
+  concurrency: 128
+  # retries: 2
+  # step_timeout_s: 120
+  # sample_timeout_s: 600
+  # give_up_after: 16
+
+learner:
+  learning_rate: 0.001
+  # warmup_updates: 0
+  # schedule: constant     # constant, linear, cosine
+  # weight_decay: 0.0
+  # adam_beta2: 0.999
+  # max_grad_norm: 1.0
+  # loss: dapo             # dapo, cispo
+  # epsilon_low: 0.2
+  epsilon_high: 0.28
+  # kl_coefficient: 0.0    # KL to the model that the stage began with
+  # trajectory_weighting: equal    # equal: every trajectory counts once; tokens: every token
+  micro_batch_tokens: 2048
+
+stages:                    # one after another
+  - kind: clone            # imitate the environment's expert; remove it if there is none
+    updates: 150
+    episodes_per_update: 16
+    demonstrations: 64     # tasks of the train split to clone from
+    noise: 0.3             # share of random commands: they are seen, not imitated
+    learner: {learning_rate: 0.003, warmup_updates: 10}
+  - kind: rl               # learn from episodes of its own
+    iterations: 12
+    tasks_per_iteration: 16
+    group_size: 8          # episodes of one task, compared with one another
+    updates_per_iteration: 4
+    credit: {name: gigpo}  # 'agentrl list credit'
+    # max_seconds: 600     # stop the stage after this long
+
+evaluation:
+  tasks: 64                # of the test split
+  validation_tasks: 64
+  every: 4                 # iterations between validations; 0: never
+  trials: 1                # episodes per test task
+  greedy: true             # report greedy success too
+  # early_stop_success: 0.95
+"""
