@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentrl.agents.loop import Agent, Budgets, Deadlines
-from agentrl.config import LearnerConfig, RunConfig, TinyModelConfig
+from agentrl.config import LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
 from agentrl.core.errors import ConfigError, nearest
-from agentrl.core.protocols import Demonstrator, EnvFactory, Learner
+from agentrl.core.protocols import Demonstrator, EnvFactory, Learner, Memory
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Sampling, Trajectory
-from agentrl.registry import make
+from agentrl.registry import make, resolve
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.rollout.thread import LoopThread
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["Parts", "assemble", "tasks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +36,8 @@ class Parts:
     loop: LoopThread
 
     def tasks(self, split: str, count: int | None = None) -> Sequence[Task]:
-        """The first ``count`` tasks of a split (all of them for ``None``).
-
-        Raises:
-            ConfigError: the environment has no such split, or too few tasks in it.
-        """
-        name, splits = self.config.env.name, self.factory.splits
-        if split not in splits:
-            raise ConfigError(
-                f"environment '{name}' has no split '{split}'{nearest(split, splits)} "
-                f"It has: {', '.join(splits)}."
-            )
-        tasks = self.factory.tasks(split)
-        if len(tasks) < (count or 1):
-            raise ConfigError(
-                f"split '{split}' of environment '{name}' has {len(tasks)} tasks, and "
-                f"{count or 1} are wanted: ask for fewer, or let the environment have more"
-            )
-        return tasks if count is None else tasks[:count]
+        """The first ``count`` tasks of a split (all of them for ``None``)."""
+        return tasks_of(self.config, self.factory, split, count)
 
     def sampling(self, *, greedy: bool = False) -> Sampling:
         """How the run samples, or the greedy form of it."""
@@ -59,68 +45,146 @@ class Parts:
         return replace(drawn, temperature=0.0, top_p=1.0, top_k=0) if greedy else drawn
 
     def runner(
-        self, sampling: Sampling, on_trajectory: Callable[[GroupRequest, Trajectory], None]
+        self,
+        sampling: Sampling,
+        on_trajectory: Callable[[GroupRequest, Trajectory], None],
+        recorded: Callable[[GroupRequest], Mapping[int, Trajectory]] = lambda _: {},
     ) -> Runner:
+        """What plays groups, with the limits of the run; callbacks as of ``Runner``."""
         limits = self.config.rollout
         return Runner(
             self.factory,
             replace(self.agent, sampling=sampling),
             Limits(limits.concurrency, limits.retries, limits.give_up_after),
             on_trajectory,
+            recorded,
         )
 
-    def learner(self, settings: LearnerConfig, total_updates: int, work_dir: Path) -> Learner:
+    def learner(
+        self, settings: LearnerConfig, total_updates: int, *, policy_version: int
+    ) -> Learner:
+        """A learner of the model's weights, which are ``policy_version``; the engine is told."""
         from agentrl.learn.trl_learner import TrlLearner
 
-        set_version = getattr(self.agent.engine, "set_version", lambda version: None)
+        self.announce(policy_version)
         return TrlLearner(
             self.model,
             self.tokenizer,
             settings,
             temperature=self.config.sampling.temperature,
             total_updates=total_updates,
-            work_dir=work_dir,
-            publish=set_version,
+            publish=self.announce,
+            policy_version=policy_version,
         )
 
+    def announce(self, version: int) -> None:
+        """Tell the engine that the model's weights are now ``version``."""
+        set_version = getattr(self.agent.engine, "set_version", None)
+        if set_version is not None:
+            set_version(version)
+
     def save_model(self, path: Path) -> None:
+        """Write the model and its tokenizer to the folder ``path``, whole or not at all."""
+        from agentrl.learn.checkpoint import quietly
         from agentrl.models.loading import save_policy
 
-        save_policy(path, self.model, self.tokenizer)
+        new = path.with_name(f".{path.name}.new")
+        for folder in (new, path):
+            shutil.rmtree(folder, ignore_errors=True)
+        with quietly():
+            save_policy(new, self.model, self.tokenizer)
+        new.rename(path)
+
+    def load_weights(self, folder: Path) -> None:
+        """Give the model the weights in a model folder, in place and bit for bit."""
+        from agentrl.learn.checkpoint import load_weights
+
+        load_weights(self.model, folder)
+
+
+def tasks_of(
+    config: RunConfig, factory: EnvFactory, split: str, count: int | None = None
+) -> Sequence[Task]:
+    """The first ``count`` tasks of a split (all of them for ``None``).
+
+    Raises:
+        ConfigError: the environment has no such split, or too few tasks in it.
+    """
+    name, splits = config.env.name, factory.splits
+    if split not in splits:
+        raise ConfigError(
+            f"environment '{name}' has no split '{split}'{nearest(split, splits) or '.'} "
+            f"It has: {', '.join(splits) or 'none'}."
+        )
+    tasks = factory.tasks(split)
+    if len(tasks) < (count or 1):
+        raise ConfigError(
+            f"split '{split}' of environment '{name}' has {len(tasks)} tasks, and "
+            f"{count or 1} are wanted: ask for fewer, or let the environment have more"
+        )
+    return tasks if count is None else tasks[:count]
 
 
 @contextmanager
-def assemble(config: RunConfig) -> Iterator[Parts]:
-    """Build every part; the engine and the event loop are closed at the end."""
+def assemble(
+    config: RunConfig, factory: EnvFactory | None = None, *, tokenizer: Path | None = None
+) -> Iterator[Parts]:
+    """Build every part; the engine and the event loop are closed at the end.
+
+    Args:
+        config: The run.
+        factory: Its environment's factory, if it is made already.
+        tokenizer: Folder of the tokenizer that a run to be resumed had made.
+    """
+    # Before torch is loaded: what is wrong with the environment is said at once.
+    factory = factory or make("env", config.env.name, config.env.options)
+    assert factory is not None
     from agentrl.models.loading import use_threads
 
-    use_threads(config.threads or _physical_cores())
-    factory: EnvFactory = make("env", config.env.name, config.env.options)
+    use_threads(config.threads or (1 if config.deterministic else _physical_cores()))
     with LoopThread() as loop:
-        model, tokenizer = _model(config, factory)
-        renderer = config.agent.renderer
-        engine = make("engine", config.engine.name, config.engine.options, model=model)
-        agent = Agent(
-            engine=engine,
-            renderer=make("renderer", renderer.name, renderer.options, tokenizer=tokenizer),
-            make_memory=lambda: make(
-                "memory", config.agent.memory.name, config.agent.memory.options
-            ),
-            sampling=Sampling(**config.sampling.model_dump()),
-            action_format=config.agent.action_format,
-            system_prompt=config.agent.system_prompt,
-            budgets=Budgets(
-                config.agent.max_steps, config.agent.max_tokens, config.agent.max_seconds
-            ),
-            deadlines=Deadlines(config.rollout.step_timeout_s, config.rollout.sample_timeout_s),
-        )
+        model, words = _model(config, factory, tokenizer)
+        agent = _agent(config, model, words)
         try:
-            yield Parts(config, factory, model, tokenizer, agent, loop)
+            _check_context(config, agent)
+            yield Parts(config, factory, model, words, agent, loop)
         finally:
-            loop.run(engine.aclose())
+            loop.run(agent.engine.aclose())
 
 
-def _model(config: RunConfig, factory: EnvFactory) -> tuple[Any, Any]:
+def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
+    settings, engine, renderer = config.agent, config.engine, config.agent.renderer
+    options = engine.options | ({"deterministic": True} if config.deterministic else {})
+    return Agent(
+        engine=make("engine", engine.name, options, model=model),
+        renderer=make("renderer", renderer.name, renderer.options, tokenizer=tokenizer),
+        make_memory=_memory_maker(settings.memory),
+        sampling=Sampling(**config.sampling.model_dump()),
+        action_format=settings.action_format,
+        system_prompt=settings.system_prompt,
+        budgets=Budgets(settings.max_steps, settings.max_tokens, settings.max_seconds),
+        deadlines=Deadlines(config.rollout.step_timeout_s, config.rollout.sample_timeout_s),
+    )
+
+
+def _check_context(config: RunConfig, agent: Agent) -> None:
+    context = getattr(agent.engine, "context_tokens", None)
+    if context is not None and config.agent.max_tokens > context:
+        raise ConfigError(
+            f"agent.max_tokens={config.agent.max_tokens} is more than the {context} tokens that "
+            "the model and the engine's context_tokens allow for prompt and answer: lower it"
+        )
+
+
+def _memory_maker(memory: PluginConfig) -> Callable[[], Memory]:
+    """What makes the memory of each episode; a wrong option is refused here, once."""
+    maker = resolve("memory", memory.name)
+    make("memory", maker, memory.options)
+    return partial(maker, **memory.options)
+
+
+def _model(config: RunConfig, factory: EnvFactory, saved: Path | None) -> tuple[Any, Any]:
+    """The model as it is before any training, and its tokenizer (``saved``, if there is one)."""
     from agentrl.models.loading import load_model, load_tokenizer
     from agentrl.models.tiny import tiny_policy
     from agentrl.models.tokenizer import train_tokenizer
@@ -130,8 +194,11 @@ def _model(config: RunConfig, factory: EnvFactory) -> tuple[Any, Any]:
         model = load_model(path, dtype=config.model.dtype, device=config.model.device)
         return model, load_tokenizer(path)
     create = config.model.create
-    texts = list(_texts(config, factory, create))
-    tokenizer = train_tokenizer(texts, vocab_size=create.vocab_size)
+    if saved is not None:
+        tokenizer = load_tokenizer(saved)
+    else:
+        texts = list(_texts(config, factory, create))
+        tokenizer = train_tokenizer(texts, vocab_size=create.vocab_size)
     model = tiny_policy(
         tokenizer,
         hidden_size=create.hidden_size,

@@ -14,6 +14,7 @@ from agentrl.core.errors import ConfigError, nearest
 
 __all__ = [
     "AgentConfig",
+    "CheckpointsConfig",
     "CloneStage",
     "EngineConfig",
     "EnvConfig",
@@ -204,12 +205,25 @@ class RolloutConfig(Section):
     )
 
 
+class CheckpointsConfig(Section):
+    """What a killed run goes on from. Played episodes are in the store and are never lost."""
+
+    every: int = Field(
+        5, ge=0, description="rl iterations between checkpoints; 0: stage ends only."
+    )
+    every_updates: int = Field(100, ge=0, description="The same for the updates of clone stages.")
+    keep: int = Field(2, ge=1, description="The newest checkpoints; older ones are deleted.")
+
+
 class RunConfig(Section):
     """A whole run."""
 
     run_dir: Path = Path("runs/run")
     seed: int = 0
     threads: int = Field(0, ge=0, description="torch threads; 0: one per physical core.")
+    deterministic: bool = Field(
+        False, description="Same weights to the last bit each time, also after a kill; slower."
+    )
     model: ModelConfig
     env: EnvConfig
     agent: AgentConfig = AgentConfig()
@@ -219,6 +233,7 @@ class RunConfig(Section):
     learner: LearnerConfig = LearnerConfig()
     stages: tuple[Stage, ...] = ()
     evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

@@ -8,13 +8,14 @@ from typing import Any
 
 from rich.console import Console
 
-from agentrl.assembly import assemble
+from agentrl.assembly import assemble, tasks_of
 from agentrl.config import RunConfig
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Trajectory
 from agentrl.evaluate.panel import evaluate_panel
 from agentrl.evaluate.rendering import success_table
 from agentrl.evaluate.report import SuccessReport
+from agentrl.preflight import check_playing
 from agentrl.rollout.runner import GroupRequest
 from agentrl.run_directory import create_run_directory
 from agentrl.store.sqlite import SqliteStore
@@ -34,7 +35,7 @@ def evaluate(
         greedy: Temperature 0 instead of the run's sampling.
         console: Where the result is shown.
     """
-    with assemble(config) as parts:
+    with assemble(config, check_playing(config)) as parts:
         panel = parts.tasks(split or config.env.test_split, tasks or config.evaluation.tasks)
         seed = derive_seed(config.seed, "panel")
         runner = parts.runner(parts.sampling(greedy=greedy), lambda *_: None)
@@ -49,9 +50,10 @@ def rollout(
     config: RunConfig, *, split: str, tasks: int, group_size: int, console: Console
 ) -> dict[str, Any]:
     """Play groups into the store of a new run directory; returns counts for machines."""
-    run_dir = create_run_directory(config)
-    with assemble(config) as parts, SqliteStore.create(run_dir) as store:
-        chosen = parts.tasks(split or config.env.train_split, tasks)
+    factory = check_playing(config)
+    chosen = tasks_of(config, factory, split or config.env.train_split, tasks)
+    run_dir = create_run_directory(config, command="rollout")
+    with assemble(config, factory) as parts, SqliteStore.create(run_dir) as store:
         started = time.perf_counter()
 
         def keep(purpose: str, request: GroupRequest, trajectory: Trajectory) -> None:

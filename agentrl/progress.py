@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from agentrl.core.trajectory import UpdateStats
 from agentrl.evaluate.rendering import to_renderable
@@ -54,7 +55,8 @@ class Progress:
     console: Console
 
     @contextmanager
-    def stage(self, title: str, total: int) -> Iterator[StageProgress]:
+    def stage(self, title: str, total: int, done: int = 0) -> Iterator[StageProgress]:
+        """The live line of a stage of ``total`` steps, ``done`` of them before a kill."""
         bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -64,12 +66,22 @@ class Progress:
             console=self.console,
         )
         with bars:
-            yield StageProgress(bars, bars.add_task(title, total=total, note=""), self.console)
+            yield StageProgress(
+                bars, bars.add_task(title, total=total, completed=done, note=""), self.console
+            )
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
         with self.console.status(text):
             yield
+
+    def note(self, text: str) -> None:
+        """One line for the user."""
+        self.console.print(text, highlight=False)
+
+    def warn(self, text: str) -> None:
+        """Something that will cost the user time unless it is mended."""
+        self.console.print(Text.assemble(("warning: ", "bold red"), text))
 
     def report(self, report: RunReport, run_dir: Path) -> None:
         """The outcome, and where to look."""

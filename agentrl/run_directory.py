@@ -7,56 +7,130 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from agentrl.config import RunConfig
-from agentrl.core.errors import ConfigError
+from agentrl.config import RunConfig, load_config
+from agentrl.core.errors import ConfigError, DataError, SchemaVersionError
+from agentrl.store.connection import DATABASE, LOCK
+
+__all__ = [
+    "CONFIG_FILE",
+    "MANIFEST_FILE",
+    "create_run_directory",
+    "discard_run_directory",
+    "open_run_directory",
+    "read_manifest",
+]
 
 CONFIG_FILE = "config.yaml"
 MANIFEST_FILE = "manifest.json"
+SCHEMA_VERSION = 1
 PACKAGES = ("torch", "transformers", "trl", "accelerate", "tokenizers", "numpy", "pydantic")
 
 
-def create_run_directory(config: RunConfig) -> Path:
+def create_run_directory(config: RunConfig, *, command: str = "train") -> Path:
     """Make ``config.run_dir`` and write the resolved configuration and versions into it.
+
+    Args:
+        config: The run.
+        command: What the directory is for: ``train`` or ``rollout``.
 
     Raises:
         ConfigError: the directory holds anything already, or cannot be written.
     """
     path = config.run_dir
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        holds = "a run" if (path / CONFIG_FILE).exists() else "files that are not a run's"
-        raise ConfigError(
-            f"run_dir '{path}' already holds {holds}; nothing was overwritten. "
-            f"Choose another: run_dir={path}-2"
-        )
     try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(_taken(path))
         path.mkdir(parents=True, exist_ok=True)
+        manifest = json.dumps(_manifest(command), indent=2) + "\n"
+        # "x": of two runs that begin in one directory at once, one is refused.
+        with (path / MANIFEST_FILE).open("x", encoding="utf-8") as file:
+            file.write(manifest)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-        (path / CONFIG_FILE).write_text(text, encoding="utf-8")
-        (path / MANIFEST_FILE).write_text(json.dumps(_manifest(), indent=2) + "\n")
+        new = path / f".{CONFIG_FILE}.new"
+        new.write_text(text, encoding="utf-8")
+        new.rename(path / CONFIG_FILE)
+    except FileExistsError:
+        raise ConfigError(_taken(path)) from None
     except OSError as error:
         raise ConfigError(f"cannot write run_dir '{path}': {error.strerror}") from None
     return path
 
 
-def open_run_directory(path: Path) -> RunConfig:
+def open_run_directory(path: Path, *, command: str = "train") -> RunConfig:
     """The configuration of the run in ``path``.
 
     Raises:
-        ConfigError: no run is there.
+        ConfigError: no run of that command is there.
+        DataError: its manifest is damaged.
+        SchemaVersionError: another release of agentrl wrote it, in another form.
     """
-    from agentrl.config import load_config
-
-    if not (path / CONFIG_FILE).is_file():
-        raise ConfigError(f"'{path}' is not a run directory: it has no {CONFIG_FILE}")
+    manifest = read_manifest(path)
+    if manifest["command"] != command:
+        raise ConfigError(
+            f"'{path}' was made by 'agentrl {manifest['command']}', not by 'agentrl {command}'; "
+            "there is nothing to resume in it"
+        )
     return load_config(path / CONFIG_FILE)
 
 
-def _manifest() -> dict[str, Any]:
+def read_manifest(path: Path) -> Mapping[str, Any]:
+    """What ``create_run_directory`` wrote about the run in ``path``; errors as there."""
+    if not (path / CONFIG_FILE).is_file():
+        begun = (path / MANIFEST_FILE).exists()
+        why = (
+            f"its {CONFIG_FILE} is missing, for it was killed before it began: remove it and "
+            "start the run again"
+            if begun
+            else f"it has no {CONFIG_FILE}; give the directory of a run (run_dir of its run file)"
+        )
+        raise ConfigError(f"'{path}' is not the directory of a run: {why}")
+    try:
+        manifest = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
+        version = manifest["schema_version"]
+        manifest = {"command": manifest["command"], **manifest}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"'{path / MANIFEST_FILE}' is damaged or of another release ({error!r}); start a new "
+            "run in another directory"
+        ) from None
+    if version != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"the run in '{path}' has schema version {version} (written by agentrl "
+            f"{manifest.get('agentrl', 'unknown')}), and this agentrl reads version "
+            f"{SCHEMA_VERSION}. Resume it with the release that wrote it"
+        )
+    return manifest
+
+
+def discard_run_directory(path: Path) -> None:
+    """Remove a run directory in which nothing has happened yet; other files are left alone."""
+    database = [DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK]
+    for name in (CONFIG_FILE, MANIFEST_FILE, *database):
+        (path / name).unlink(missing_ok=True)
+    if not any(path.iterdir()):
+        path.rmdir()
+
+
+def _taken(path: Path) -> str:
+    is_run = (path / MANIFEST_FILE).exists() or (path / CONFIG_FILE).exists()
+    if is_run:
+        return (
+            f"run_dir '{path}' already holds a run; nothing was overwritten. Choose another "
+            f"(run_dir={path}-2), or go on with that run: agentrl train --resume {path}"
+        )
+    return (
+        f"run_dir '{path}' already holds files that are not a run's; nothing was overwritten. "
+        f"Choose another: run_dir={path}-2"
+    )
+
+
+def _manifest(command: str) -> dict[str, Any]:
     versions = {}
     for name in PACKAGES:
         try:
@@ -66,6 +140,9 @@ def _manifest() -> dict[str, Any]:
     from agentrl import __version__
 
     return {
+        "what": "a run of agentrl",
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
         "agentrl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

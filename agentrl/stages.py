@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from agentrl.agents.loop import Agent
-from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
+from agentrl.config import CloneStage, ReinforceStage
 from agentrl.core.errors import ConfigError
 from agentrl.core.protocols import Annotator, CreditEstimator, Demonstrator, EnvFactory, Learner
 from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Batch, CreditResult, Group
-from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
+from agentrl.core.trajectory import Batch, CreditResult, Group, Row
+from agentrl.learn.rows import (
+    TrajectoryWeighting,
+    batches_from_groups,
+    rows_from_demonstrations,
+)
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
 from agentrl.rollout.runner import GroupRequest, Runner
 from agentrl.rollout.thread import LoopThread
@@ -47,11 +51,12 @@ class TaskCursor:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What one rollout and its updates came to."""
+    """What one rollout and its updates came to, the last of them published as a version."""
 
     number: int
     groups: Sequence[Group]
     credit: CreditResult
+    policy_version: int
     rollout_s: float
     update_s: float
 
@@ -74,24 +79,44 @@ def reinforce_batches(
     *,
     runner: Runner,
     loop: LoopThread,
-    cursor: TaskCursor,
+    tasks: Sequence[Task],
     credit: CreditEstimator,
     annotators: Sequence[Annotator],
     learner: Learner,
-    weighting: LearnerConfig,
+    weighting: TrajectoryWeighting,
     seed: int,
     name: str,
     on_groups: Callable[[Sequence[Group], CreditResult], None],
     on_iteration: Callable[[Iteration], bool],
+    done: int = 0,
+    spent_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Batch]:
     """Roll out, assign credit, yield the updates' batches, publish, repeat.
 
-    ``on_iteration`` returns True to stop. A batch without any signal is not yielded: there is
-    nothing to learn from it.
+    A batch without any signal is not yielded: there is nothing to learn from it.
+
+    Args:
+        stage: How many iterations of how many groups.
+        runner: Plays them. loop: where it does so.
+        tasks: The training tasks, gone through in seeded shuffled epochs.
+        credit: Gives advantages to the groups, after all ``annotators``.
+        annotators: Add to the groups what credit needs.
+        learner: Is told to publish after each iteration.
+        weighting: Of trajectories in the loss.
+        seed: Seeds of episodes and the order of tasks derive from it.
+        name: Group ids begin with it.
+        on_groups: Called with every rollout before anything is learnt from it.
+        on_iteration: Called after the last update of each; True stops the stage.
+        done: Iterations that a run before a kill has finished. The rest is as if it had gone on.
+        spent_s: Seconds of the stage that it had taken.
+        clock: Seconds.
     """
-    started = clock()
-    for number in range(stage.iterations):
+    started = clock() - spent_s
+    cursor = TaskCursor(tasks, seed, position=done * stage.tasks_per_iteration)
+    for number in range(done, stage.iterations):
+        if number and _over(stage.max_seconds, clock() - started):
+            return
         begun = clock()
         requests = [
             GroupRequest(
@@ -113,17 +138,15 @@ def reinforce_batches(
             groups,
             assigned,
             updates=stage.updates_per_iteration,
-            trajectory_weighting=weighting.trajectory_weighting,
+            trajectory_weighting=weighting,
             batch_id=f"{name}-{number}",
         )
         for batch in batches:
             if any(any(row.advantages) for row in batch.rows):
                 yield batch
-        learner.publish()
-        done = Iteration(number, groups, assigned, rolled_out - begun, clock() - rolled_out)
-        if on_iteration(done):
-            return
-        if stage.max_seconds is not None and clock() - started >= stage.max_seconds:
+        version = learner.publish()
+        seconds = (rolled_out - begun, clock() - rolled_out)
+        if on_iteration(Iteration(number, groups, assigned, version, *seconds)):
             return
 
 
@@ -134,10 +157,15 @@ def clone_batches(
     agent: Agent,
     loop: LoopThread,
     tasks: Sequence[Task],
+    weighting: TrajectoryWeighting,
     seed: int,
+    done: int = 0,
+    spent_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Batch]:
     """Batches of the expert's episodes, drawn in seeded shuffled epochs.
+
+    Arguments as for ``reinforce_batches``; ``done`` counts updates.
 
     Raises:
         ConfigError: the environment has no expert.
@@ -147,11 +175,15 @@ def clone_batches(
             f"a clone stage needs an expert, and {type(factory).__name__} has none: give it a "
             "method demonstrate(task, *, seed, noise), or start from a model and remove the stage"
         )
-    started = clock()
-    cursor = TaskCursor(tasks, derive_seed(seed, "clone"))
+    started = clock() - spent_s
+    cursor = TaskCursor(
+        tasks, derive_seed(seed, "clone"), position=done * stage.episodes_per_update
+    )
     cache: dict[str, list[MaskedTokens]] = {}
-    for update in range(stage.updates):
-        rows: list[MaskedTokens] = []
+    for update in range(done, stage.updates):
+        if update and _over(stage.max_seconds, clock() - started):
+            return
+        episodes: list[list[MaskedTokens]] = []
         for task, _ in cursor.take(stage.episodes_per_update):
             if task.id not in cache:
                 work = demonstrate(
@@ -163,7 +195,27 @@ def clone_batches(
                     imitate_noise=stage.imitate_noise,
                 )
                 cache[task.id] = loop.run(work)
-            rows.extend(cache[task.id])
-        yield Batch(rows_from_demonstrations(rows), id=f"clone-{update}")
-        if stage.max_seconds is not None and clock() - started >= stage.max_seconds:
-            return
+            episodes.append(cache[task.id])
+        yield Batch(_rows_to_clone(episodes, weighting), id=f"clone-{update}")
+
+
+def _over(max_seconds: float | None, seconds: float) -> bool:
+    return max_seconds is not None and seconds >= max_seconds
+
+
+def _rows_to_clone(
+    episodes: Sequence[Sequence[MaskedTokens]], weighting: TrajectoryWeighting
+) -> tuple[Row, ...]:
+    """Rows of the expert's episodes; under ``equal`` each counts once, in however many rows."""
+    rows = rows_from_demonstrations([row for episode in episodes for row in episode])
+    if weighting == "tokens":
+        return rows
+    counts = [sum(sum(mask) for _, mask in episode) for episode in episodes]
+    total, taking_part = sum(counts), sum(1 for count in counts if count)
+    weights = [
+        total / (taking_part * count)
+        for episode, count in zip(episodes, counts, strict=True)
+        for _, mask in episode
+        if any(mask)
+    ]
+    return tuple(replace(row, weight=weight) for row, weight in zip(rows, weights, strict=True))

@@ -4,194 +4,143 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from agentrl.assembly import Parts, assemble
-from agentrl.config import CloneStage, LearnerConfig, ReinforceStage, RunConfig
-from agentrl.core.protocols import Learner
-from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Sampling, Trajectory, UpdateStats
-from agentrl.evaluate.panel import evaluate_panel
-from agentrl.evaluate.report import CurvePoint, Evaluation, RunReport, SuccessReport, write_report
+from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
+from agentrl.config import RunConfig
+from agentrl.evaluate.report import CurvePoint, Evaluation, RunReport, read_report, write_report
+from agentrl.panels import Panels
+from agentrl.preflight import check_training
 from agentrl.progress import Progress
-from agentrl.registry import make
-from agentrl.rollout.runner import GroupRequest
-from agentrl.run_directory import create_run_directory
-from agentrl.stages import Iteration, TaskCursor, clone_batches, reinforce_batches
+from agentrl.resuming import config_to_resume
+from agentrl.run_directory import create_run_directory, discard_run_directory
 from agentrl.store.sqlite import SqliteStore
+from agentrl.training import Training
 from agentrl.viewer.page import write_page
 
+__all__ = ["MODEL_DIRECTORY", "resume", "train"]
+
 MODEL_DIRECTORY = "model"
+FINISHED = "finished"
 
 
 def train(config: RunConfig, *, console: Console) -> RunReport:
     """Run all stages of ``config``; the run directory then holds model, store and report.
 
     Raises:
-        AgentRLError: whatever stopped the run; what was finished until then is in the store.
+        ConfigError: the run cannot work; nothing was written.
+        AgentRLError: whatever stopped the run; ``resume`` goes on with it.
     """
+    factory = check_training(config)
     run_dir = create_run_directory(config)
-    with assemble(config) as parts, SqliteStore.create(run_dir) as store:
-        return _Run(parts, store, run_dir, Progress(console)).execute()
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(SqliteStore.create(run_dir))
+            parts = stack.enter_context(assemble(config, factory))
+        except BaseException:
+            stack.close()
+            discard_run_directory(run_dir)
+            raise
+        return _execute(_training(parts, store, Progress(console)), run_dir)
 
 
-@dataclass(slots=True)
-class _Run:
-    """A run while it runs."""
+def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) -> RunReport:
+    """Go on with a run that was stopped or killed, from its last checkpoint.
 
-    parts: Parts
-    store: SqliteStore
-    run_dir: Path
-    progress: Progress
-    started: float = field(default_factory=time.perf_counter)
-    iteration: int = 0
-    episodes: int = 0
-    tokens: int = 0
-    curve: list[CurvePoint] = field(default_factory=list)
+    Episodes in its store are not played again. A finished run is only reported again.
 
-    @property
-    def config(self) -> RunConfig:
-        return self.parts.config
+    Args:
+        run_dir: Its directory.
+        overrides: ``key=value`` of what may be changed (``agentrl.resuming``), for this time.
+        console: Where progress is shown.
 
-    def execute(self) -> RunReport:
-        before: Evaluation | None = None
-        stages = self.config.stages
-        reinforces = any(isinstance(stage, ReinforceStage) for stage in stages)
-        for number, stage in enumerate(stages):
-            name = f"stage{number}"
-            if before is None and (isinstance(stage, ReinforceStage) or not reinforces):
-                before = self._test("before")
-            if isinstance(stage, CloneStage):
-                self._clone(stage, name)
-            else:
-                self._reinforce(stage, name)
-        if before is None:
-            before = self._test("before")
-        after = self._test("after") if stages else before
-        self.parts.save_model(self.run_dir / MODEL_DIRECTORY)
-        report = RunReport.of(
-            before, after, curve=self.curve, wall_s=time.perf_counter() - self.started
-        )
-        write_report(self.run_dir, report)
-        write_page(self.run_dir, self.store)
-        self.progress.report(report, self.run_dir)
-        return report
-
-    def _clone(self, stage: CloneStage, name: str) -> None:
-        split = self.config.env.train_split
-        tasks = self.parts.tasks(split)[: stage.demonstrations]
-        learner = self._learner(stage.learner, stage.updates, name)
-        batches = clone_batches(
-            stage,
-            factory=self.parts.factory,
-            agent=self.parts.agent,
-            loop=self.parts.loop,
-            tasks=tasks,
-            seed=derive_seed(self.config.seed, name),
-        )
-        with self.progress.stage(f"{name}: clone", stage.updates) as shown:
-
-            def on_update(stats: UpdateStats) -> None:
-                self.store.add_update(stats)
-                shown.update(stats)
-
-            learner.fit(batches, on_update=on_update)
-        learner.publish()
-
-    def _reinforce(self, stage: ReinforceStage, name: str) -> None:
-        parts, seed = self.parts, derive_seed(self.config.seed, name)
-        updates = stage.iterations * stage.updates_per_iteration
-        learner = self._learner(stage.learner, updates, name)
-        sampling = parts.sampling()
-        with self.progress.stage(f"{name}: rl", stage.iterations) as shown:
-            batches = reinforce_batches(
-                stage,
-                runner=parts.runner(sampling, partial(self._keep, "train")),
-                loop=parts.loop,
-                cursor=TaskCursor(parts.tasks(self.config.env.train_split), seed),
-                credit=make("credit", stage.credit.name, stage.credit.options),
-                annotators=(),
-                learner=learner,
-                weighting=self._learner_config(stage.learner),
-                seed=seed,
-                name=name,
-                on_groups=self.store.add_credit,
-                on_iteration=lambda done: self._iteration(done, name, shown),
+    Raises:
+        ConfigError: no run is there, or it would be another run.
+        StoreError: another process is writing to the run.
+        DataError: the run's data is damaged; the message says what to do.
+    """
+    config = config_to_resume(run_dir, overrides)
+    progress = Progress(console)
+    with SqliteStore(run_dir) as store:
+        if store.events(FINISHED):
+            report = read_report(run_dir)
+            progress.report(report, run_dir)
+            return report
+        checkpoint = Checkpoints(run_dir, config.checkpoints).latest()
+        factory = check_training(config)
+        words = None if checkpoint is None else checkpoint.model
+        with assemble(config, factory, tokenizer=words) as parts:
+            training = _training(parts, store, progress, checkpoint)
+            at = training.state
+            progress.note(
+                f"resuming at step {at.step} of stage {at.stage}, policy version "
+                f"{at.policy_version}; what was played since then is taken from the store"
             )
+            return _execute(training, run_dir)
 
-            learner.fit(batches, on_update=self._on_update)
 
-    def _iteration(self, done: Iteration, name: str, shown: Any) -> bool:
-        """Count, show and perhaps validate; True stops the stage."""
-        self.iteration += 1
-        played = [one for group in done.groups for one in group.trajectories]
-        self.episodes += len(played)
-        self.tokens += sum(one.sampled_tokens for one in played)
-        settings = self.config.evaluation
-        due = settings.every and (done.number + 1) % settings.every == 0
-        validation = self._validate(f"validation/{name}/{done.number}") if due else None
-        point = CurvePoint(
-            iteration=done.number,
-            episodes=self.episodes,
-            tokens=self.tokens,
-            wall_s=time.perf_counter() - self.started,
-            train_success=done.success,
-            train_reward=done.reward,
-            validation=validation,
-        )
-        self.curve.append(point)
-        self.store.add_event(
-            "iteration", {"stage": name, **point.to_data()}, iteration=self.iteration
-        )
-        shown.iteration(done, point)
-        goal = settings.early_stop_success
-        return goal is not None and validation is not None and validation.success >= goal
+def _training(
+    parts: Parts, store: SqliteStore, progress: Progress, origin: Checkpoint | None = None
+) -> Training:
+    """The run's training as it stood at ``origin``, or as it begins."""
+    state = RunState()
+    if origin is not None:
+        state = replace(origin.state, measured=list(origin.state.measured))
+        parts.load_weights(origin.model)
+    points = store.events("iteration")
+    timed = [*points, *store.events("resume")]
+    spent_s = max([state.wall_s, *(one.data["wall_s"] for one in timed)])
+    if origin is not None or store.last_event():
+        store.forget_training(iteration=state.iteration, event=state.event)
+        store.add_event("resume", {"wall_s": spent_s}, iteration=state.iteration)
+    parts.announce(state.policy_version)
+    return Training(
+        parts,
+        store,
+        Checkpoints(parts.config.run_dir, parts.config.checkpoints),
+        progress,
+        Panels(parts, store, state),
+        state,
+        started=time.perf_counter() - spent_s,
+        origin=origin,
+        curve=[CurvePoint.from_data(one.data) for one in points if one.sequence <= state.event],
+    )
 
-    def _validate(self, purpose: str) -> SuccessReport:
-        tasks = self.parts.tasks(
-            self.config.env.validation_split, self.config.evaluation.validation_tasks
-        )
-        return self._panel(purpose, tasks, 1, self.parts.sampling())
 
-    def _test(self, purpose: str) -> Evaluation:
-        settings = self.config.evaluation
-        tasks = self.parts.tasks(self.config.env.test_split, settings.tasks)
-        with self.progress.status(f"evaluating on the test panel ({purpose})"):
-            sampled = self._panel(purpose, tasks, settings.trials, self.parts.sampling())
-            greedy = None
-            if settings.greedy:
-                greedy = self._panel(
-                    f"{purpose}/greedy", tasks, 1, self.parts.sampling(greedy=True)
-                )
-        return Evaluation(sampled, greedy)
+def _execute(training: Training, run_dir: Path) -> RunReport:
+    """Everything that is left of the run, then its report."""
+    parts, state, panels, progress = (
+        training.parts,
+        training.state,
+        training.panels,
+        training.progress,
+    )
+    for text in getattr(parts.agent.renderer, "prefix_breaks", ()):
+        training.warn(f"chat template: {text}")
 
-    def _panel(
-        self, purpose: str, tasks: Sequence[Task], trials: int, sampling: Sampling
-    ) -> SuccessReport:
-        runner = self.parts.runner(sampling, partial(self._keep, purpose))
-        # The panel's seed is the same before and after: the difference is paired.
-        seed = derive_seed(self.config.seed, "panel")
-        report = self.parts.loop.run(
-            evaluate_panel(runner, tasks, trials=trials, seed=seed, name=purpose)
-        )
-        self.store.add_event(
-            "evaluation", {"purpose": purpose, **report.to_data()}, iteration=self.iteration
-        )
-        return report
+    def test(purpose: str, iteration: int) -> Evaluation:
+        with progress.status(f"evaluating on the test panel ({purpose})"):
+            return panels.test(purpose, iteration=iteration)
 
-    def _keep(self, purpose: str, request: GroupRequest, trajectory: Trajectory) -> None:
-        self.store.append(trajectory, task=request.task, iteration=self.iteration, purpose=purpose)
-
-    def _on_update(self, stats: UpdateStats) -> None:
-        self.store.add_update(stats, iteration=self.iteration)
-
-    def _learner_config(self, overrides: dict[str, Any]) -> LearnerConfig:
-        return LearnerConfig.model_validate({**self.config.learner.model_dump(), **overrides})
-
-    def _learner(self, overrides: dict[str, Any], updates: int, name: str) -> Learner:
-        return self.parts.learner(self._learner_config(overrides), updates, self.run_dir / name)
+    kinds = [stage.kind for stage in parts.config.stages]
+    # Cloning only makes the policy that reinforcement starts from: "before" is after it.
+    tested = kinds.index("rl") if "rl" in kinds else 0
+    before: Evaluation | None = None
+    for number in range(state.stage, len(kinds)):
+        if number >= tested and before is None:
+            before = test("before", 0)
+        training.run(number)
+    before = before or test("before", 0)
+    after = test("after", state.iteration) if kinds else before
+    parts.save_model(run_dir / MODEL_DIRECTORY)
+    report = RunReport.of(before, after, curve=training.curve, wall_s=training.wall_s)
+    write_report(run_dir, report)
+    write_page(run_dir, training.store)
+    training.store.add_event(FINISHED, {"wall_s": training.wall_s}, iteration=state.iteration)
+    progress.report(report, run_dir)
+    return report

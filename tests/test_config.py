@@ -125,7 +125,7 @@ def test_an_override_below_a_plain_list_item_is_explained() -> None:
             stages({"kind": "rl", "credit": {"name": "grpo", "opts": {}}}),
             "unknown key 'stages.0.credit.opts'; did you mean 'options'? Known here: name, options",
         ),
-        ({**MINIMAL, "zzz": 1}, "unknown key 'zzz'. Known here: agent, engine, env, "),
+        ({**MINIMAL, "zzz": 1}, "unknown key 'zzz'. Known here: agent, checkpoints, "),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(source: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from agentrl.core.errors import DataError, SchemaVersionError
+from agentrl.core.errors import DataError, SchemaVersionError, StoreError
 
-__all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = ["load_checkpoint", "load_weights", "quietly", "save_checkpoint"]
 
 SCHEMA_VERSION = 1
 
@@ -44,23 +46,30 @@ def save_checkpoint(
         state: What ``torch.save`` writes; tensors, numbers, strings and containers of them.
         counters: Written as JSON.
         tokenizer: Saved into ``model/`` too, if given.
+
+    Raises:
+        StoreError: the disk refused, it is full for one. Nothing of the new checkpoint is left,
+            and an old one is as it was.
     """
     path = Path(path)
     new, old = _beside(path, "new"), _beside(path, "old")
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    with _no_progress_bars():
-        for name, model in models.items():
-            model.save_pretrained(new / name)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(new / "model")
-    torch.save(dict(state), new / "optimiser.pt")
-    (new / "learner.json").write_text(
-        json.dumps({"schema_version": SCHEMA_VERSION, **counters}, indent=1), encoding="utf-8"
-    )
-    for file in sorted(new.rglob("*")):
-        _force_to_disk(file)
-    _force_to_disk(new)
+    try:
+        new.mkdir(parents=True)
+        with quietly():
+            for name, model in models.items():
+                model.save_pretrained(new / name)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(new / "model")
+        torch.save(dict(state), new / "optimiser.pt")
+        (new / "learner.json").write_text(
+            json.dumps({"schema_version": SCHEMA_VERSION, **counters}, indent=1), encoding="utf-8"
+        )
+        for each in (*new.rglob("*"), new):
+            _force_to_disk(each)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise StoreError(f"cannot write the checkpoint '{path}': {_first_line(error)}") from error
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
@@ -87,14 +96,17 @@ def load_checkpoint(path: Path) -> tuple[Path, dict[str, Any], dict[str, int]]:
     try:
         counters = json.loads((path / "learner.json").read_text(encoding="utf-8"))
         version = counters.pop("schema_version")
-    except (ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise DataError(f"'{path / 'learner.json'}' is damaged: {error!r}") from None
     if version != SCHEMA_VERSION:
         raise SchemaVersionError(
             f"the checkpoint '{path}' has schema version {version}, this program reads "
             f"{SCHEMA_VERSION}; load it with the program that wrote it"
         )
-    state = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise DataError(f"'{path / 'optimiser.pt'}' is damaged: {_first_line(error)}") from error
     return path, state, counters
 
 
@@ -102,14 +114,22 @@ def load_weights(model: Any, folder: Path) -> None:
     """Copy the weights in a model folder into ``model``, in place and bit for bit.
 
     Raises:
-        DataError: the folder holds a model of another shape.
+        DataError: the folder holds a model of another shape, or damaged files.
     """
-    with _no_progress_bars():
-        saved = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+    try:
+        with quietly():
+            saved = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DataError(f"cannot read the weights in '{folder}': {_first_line(error)}") from error
     try:
         model.load_state_dict(saved.state_dict())
     except RuntimeError as error:
         raise DataError(f"the weights in '{folder}' do not fit the model: {error}") from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _beside(path: Path, name: str) -> Path:
@@ -125,7 +145,8 @@ def _force_to_disk(path: Path) -> None:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def quietly() -> Iterator[None]:
+    """No progress bars of transformers inside."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

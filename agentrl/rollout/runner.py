@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentrl.agents.loop import Agent, Episode, play
-from agentrl.core.errors import EpisodeError
+from agentrl.core.errors import DataError, EpisodeError
 from agentrl.core.protocols import EnvFactory
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Group, Trajectory
@@ -52,6 +52,7 @@ class Limits:
 @dataclass(slots=True)
 class _Slot:
     request: GroupRequest
+    recorded: Mapping[int, Trajectory]
     trajectories: list[Trajectory | None]
 
 
@@ -68,22 +69,26 @@ class Runner:
     """Plays groups with one agent on one environment.
 
     ``on_trajectory`` is called with every finished record (failed attempts too) before it counts
-    as delivered: the store's place.
+    as delivered: the store's place. ``recorded`` gives, by trial, what of a group was played before
+    the run was killed: the last attempt at each. It is not played again, unless it failed and an
+    attempt is left.
     """
 
     factory: EnvFactory
     agent: Agent
     limits: Limits = Limits()
     on_trajectory: Callable[[GroupRequest, Trajectory], None] = field(default=lambda *_: None)
+    recorded: Callable[[GroupRequest], Mapping[int, Trajectory]] = field(default=lambda _: {})
 
     async def run(self, requests: Iterable[GroupRequest]) -> list[Group]:
         """Play all groups; returned in the order of ``requests``, trajectories in trial order.
 
         Raises:
             EpisodeError: ``give_up_after`` episodes failed in a row; says the first cause.
+            DataError: what is recorded is not what would be played.
             Exception: a bug in an agent part stops everything.
         """
-        slots = [_Slot(request, [None] * request.size) for request in requests]
+        slots = [_Slot(one, self.recorded(one), [None] * one.size) for one in requests]
         waiting = deque((slot, member) for slot in slots for member in range(slot.request.size))
         health = _Health()
         workers = min(self.limits.concurrency, len(waiting))
@@ -99,12 +104,19 @@ class Runner:
     async def _work(self, waiting: deque[tuple[_Slot, int]], health: _Health) -> None:
         while waiting:
             slot, member = waiting.popleft()
-            slot.trajectories[member] = await self._episode(slot.request, member, health)
+            slot.trajectories[member] = await self._episode(slot, member, health)
 
-    async def _episode(self, request: GroupRequest, member: int, health: _Health) -> Trajectory:
+    async def _episode(self, slot: _Slot, member: int, health: _Health) -> Trajectory:
+        request = slot.request
         trial = request.first_trial + member
         seed = derive_seed(request.seed, request.task.id, trial)
-        for attempt in range(self.limits.retries + 1):
+        known = slot.recorded.get(trial)
+        if known is not None:
+            _check_same(known, request, seed)
+            if known.failure is None or known.attempt >= self.limits.retries:
+                return known
+        attempts = range(0 if known is None else known.attempt + 1, self.limits.retries + 1)
+        for attempt in attempts:
             episode = Episode(request.id, request.task.id, trial, attempt, seed)
             trajectory = await play(
                 self.agent, lambda: self.factory.make(request.task, seed=seed), episode
@@ -126,6 +138,15 @@ class Runner:
                 f"{health.failures} episodes in a row failed and none finished; stopping. "
                 f"First cause: {health.first}"
             )
+
+
+def _check_same(known: Trajectory, request: GroupRequest, seed: int) -> None:
+    if (known.task_id, known.seed) != (request.task.id, seed):
+        raise DataError(
+            f"trajectory '{known.id}' was recorded for task {known.task_id} with seed "
+            f"{known.seed}, and this run would play task {request.task.id} with seed {seed}: the "
+            "run was changed since. Resume it as it was, or start a new one in another directory"
+        )
 
 
 def _group(slot: _Slot) -> Group:

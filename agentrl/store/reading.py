@@ -160,6 +160,17 @@ def group_key(connection: sqlite3.Connection, group_id: str) -> int:
     return int(row[0])
 
 
+def has_group(connection: sqlite3.Connection, group_id: str) -> bool:
+    """Whether anything of a group was recorded."""
+    found = connection.execute("SELECT 1 FROM groups WHERE id = ?", (group_id,)).fetchone()
+    return found is not None
+
+
+def last_event(connection: sqlite3.Connection) -> int:
+    """Number of the newest event; 0 if there is none."""
+    return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchone()[0])
+
+
 def _task(connection: sqlite3.Connection, group_key: int) -> Task:
     id, env, split, kind, payload = connection.execute(
         "SELECT tasks.id, env, split, kind, payload FROM tasks JOIN groups ON task = tasks.key"

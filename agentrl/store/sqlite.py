@@ -139,7 +139,31 @@ class SqliteStore:
                 writing.insert_event(connection, "rewind", iteration, {"trajectories": removed})
         return removed
 
+    def forget_training(self, *, iteration: int, event: int) -> None:
+        """Drop what a killed run made of its episodes after its last checkpoint.
+
+        Credit of iterations after ``iteration`` and the events behind number ``event`` go: they
+        are made again. What was played stays: ``played`` finds it, and nothing is played twice.
+        """
+        with self._writing(f"going back to iteration {iteration}") as connection:
+            writing.delete_credit_after(connection, iteration)
+            writing.delete_events_after(connection, event)
+
+    def flush(self) -> None:
+        """Force to the disk all that was acknowledged: from here on it survives a power cut."""
+        with self._guard, opening.store_errors(self.path, "flushing"):
+            # Passive: the log is synced whatever readers do, and none of them is waited for.
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
     # Reading
+
+    def played(self, group_id: str) -> dict[int, Trajectory]:
+        """What of a group was recorded: the last attempt of each trial; empty if nothing was."""
+        with self._reading(f"reading group '{group_id}'") as connection:
+            if not reading.has_group(connection, group_id):
+                return {}
+            group = reading.group(connection, reading.group_key(connection, group_id))
+        return {one.trial: one for one in group.trajectories}
 
     def groups(
         self, *, purpose: str | None = None, iteration: int | None = None
@@ -194,6 +218,11 @@ class SqliteStore:
         """Events of the run in the order they were recorded."""
         with self._reading("reading events") as connection:
             return reading.events(connection, kind, iteration)
+
+    def last_event(self) -> int:
+        """Number of the newest event; 0 if there is none."""
+        with self._reading("reading events") as connection:
+            return reading.last_event(connection)
 
     def updates(self) -> list[UpdateStats]:
         """The optimiser steps that were recorded."""

@@ -227,3 +227,22 @@ def delete_after(connection: sqlite3.Connection, iteration: int) -> int:
     connection.execute("DELETE FROM groups WHERE iteration > ?", (iteration,))
     connection.execute("DELETE FROM events WHERE iteration > ?", (iteration,))
     return removed
+
+
+def delete_credit_after(connection: sqlite3.Connection, iteration: int) -> None:
+    """Remove the credit of later iterations; their trajectories stay, without any."""
+    later = (
+        "SELECT trajectories.key FROM trajectories JOIN groups ON groups.key = group_key"
+        " WHERE iteration > ? AND takes_part IS NOT NULL"
+    )
+    connection.execute(f"DELETE FROM step_credit WHERE trajectory IN ({later})", (iteration,))
+    connection.execute(
+        f"UPDATE trajectories SET takes_part = NULL WHERE key IN ({later})", (iteration,)
+    )
+
+
+def delete_events_after(connection: sqlite3.Connection, sequence: int) -> None:
+    """Remove the events behind number ``sequence``, save those about killing and resuming."""
+    connection.execute(
+        "DELETE FROM events WHERE sequence > ? AND kind NOT IN ('resume', 'rewind')", (sequence,)
+    )

@@ -1,0 +1,191 @@
+"""Refuses a run that cannot work, before anything is written and before a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentrl.assembly import tasks_of
+from agentrl.config import CloneStage, LearnerConfig, PluginConfig, ReinforceStage, RunConfig
+from agentrl.core.errors import ConfigError, DataError
+from agentrl.core.message import Message
+from agentrl.core.protocols import CreditEstimator, Demonstrator, EnvFactory
+from agentrl.core.task import Task
+from agentrl.core.trajectory import (
+    Group,
+    Observation,
+    Sample,
+    Step,
+    StepResult,
+    StopReason,
+    Trajectory,
+)
+from agentrl.learn.schedule import check_schedule
+from agentrl.models.loading import resolve_model
+from agentrl.registry import make, names, resolve
+
+__all__ = ["check_playing", "check_training"]
+
+
+def check_playing(config: RunConfig) -> EnvFactory:
+    """Check what needs no torch for playing with ``config``; returns its environment's factory.
+
+    Raises:
+        ConfigError: every reason why the run cannot work, together.
+        DataError: the environment's data is missing or damaged.
+    """
+    return _checked(config, list(_playing_problems(config)))
+
+
+def check_training(config: RunConfig) -> EnvFactory:
+    """As ``check_playing``, and everything that the stages and evaluations need."""
+    problems = [*_playing_problems(config), *_training_problems(config)]
+    factory = _checked(config, problems)
+    for number, stage in enumerate(config.stages):
+        if isinstance(stage, ReinforceStage):
+            _check_credit(number, stage, make("credit", stage.credit.name, stage.credit.options))
+        elif not isinstance(factory, Demonstrator):
+            raise ConfigError(
+                f"stages.{number} (clone) needs an expert, and the environment "
+                f"'{config.env.name}' has none: give its factory a method demonstrate(task, *, "
+                "seed, noise), or start from a model that exists and remove the stage"
+            )
+    reinforces = any(isinstance(stage, ReinforceStage) for stage in config.stages)
+    if config.stages:
+        tasks_of(config, factory, config.env.train_split)
+    if reinforces and config.evaluation.every:
+        tasks_of(config, factory, config.env.validation_split, config.evaluation.validation_tasks)
+    tasks_of(config, factory, config.env.test_split, config.evaluation.tasks)
+    return factory
+
+
+def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
+    if problems:
+        raise ConfigError("\n".join(["this run cannot work:", *(f"- {one}" for one in problems)]))
+    plugins = (
+        ("engine", PluginConfig(name=config.engine.name)),
+        ("renderer", config.agent.renderer),
+        ("memory", config.agent.memory),
+    )
+    for kind, plugin in plugins:
+        # Registered names are not resolved: the hf engine would load torch.
+        if plugin.name not in names(kind):
+            resolve(kind, plugin.name)
+    if config.model.path is not None:
+        resolve_model(config.model.path)
+    factory: EnvFactory = make("env", config.env.name, config.env.options)
+    return factory
+
+
+def _playing_problems(config: RunConfig) -> Iterator[str]:
+    agent, sampling = config.agent, config.sampling
+    if agent.max_tokens <= sampling.max_tokens:
+        yield (
+            f"agent.max_tokens={agent.max_tokens} (prompt and answer of one step) leaves no room "
+            f"for a prompt beside an answer of sampling.max_tokens={sampling.max_tokens}: raise "
+            "the first or lower the second"
+        )
+    create = config.model.create
+    if create is not None and agent.max_tokens > create.context_tokens:
+        yield (
+            f"agent.max_tokens={agent.max_tokens} is more than the new model can see "
+            f"(model.create.context_tokens={create.context_tokens}): make them equal"
+        )
+    asked = config.env.options.get("action_format")
+    if asked is not None and asked != agent.action_format:
+        yield (
+            f"env.options.action_format={asked} asks the policy for another form of action than "
+            f"agent.action_format={agent.action_format} reads: make them equal"
+        )
+    if config.deterministic and config.threads > 1:
+        yield (
+            f"deterministic needs one thread, got threads={config.threads}: sums of several "
+            "threads differ in their last bits; set threads: 1"
+        )
+    if config.deterministic and config.model.device != "cpu":
+        yield (
+            f"deterministic holds on a CPU only, got model.device={config.model.device}: set "
+            "model.device: cpu"
+        )
+    if config.deterministic and config.engine.options.get("deterministic") is False:
+        yield "deterministic is true, and engine.options.deterministic is false: remove one"
+
+
+def _training_problems(config: RunConfig) -> Iterator[str]:
+    sampling, evaluation = config.sampling, config.evaluation
+    reinforces = any(isinstance(stage, ReinforceStage) for stage in config.stages)
+    if reinforces and (sampling.top_p < 1 or sampling.top_k > 0):
+        yield (
+            f"sampling.top_p={sampling.top_p:g} and sampling.top_k={sampling.top_k} cut the "
+            "distribution, and an rl stage learns from the whole of it (the ratio to the sampling "
+            "policy would be wrong): set top_p: 1 and top_k: 0, and narrow them when you evaluate"
+        )
+    if config.stages and not _trainable(config):
+        yield (
+            f"the engine '{config.engine.name}' does not sample from the model that the stages "
+            "train: set engine.name: hf, or remove the stages"
+        )
+    if evaluation.early_stop_success is not None and not (evaluation.every and reinforces):
+        yield (
+            f"evaluation.early_stop_success={evaluation.early_stop_success:g} needs validations "
+            "in an rl stage: set evaluation.every above 0, or remove it"
+        )
+    for number, stage in enumerate(config.stages):
+        try:
+            _check_schedule(config, stage)
+        except ConfigError as error:
+            yield f"stages.{number}: {error}"
+
+
+def _trainable(config: RunConfig) -> bool:
+    """Whether an engine follows the learner's weights: it is then told of each new version."""
+    name = config.engine.name
+    if name in ("hf", "scripted"):  # named: the first would load torch, the second has no model
+        return name == "hf"
+    engine = resolve("engine", name)
+    return not isinstance(engine, type) or hasattr(engine, "set_version")
+
+
+def _check_schedule(config: RunConfig, stage: CloneStage | ReinforceStage) -> None:
+    learner = LearnerConfig.model_validate({**config.learner.model_dump(), **stage.learner})
+    if isinstance(stage, CloneStage):
+        updates = stage.updates
+    else:
+        updates = stage.iterations * stage.updates_per_iteration
+    check_schedule(learner.schedule, learner.warmup_updates, updates)
+
+
+def _check_credit(number: int, stage: ReinforceStage, credit: CreditEstimator) -> None:
+    """Refuse groups of one where credit compares the members of a group.
+
+    Whether it does is seen by what it says of two groups of one, one won and one lost.
+    """
+    if stage.group_size > 1:
+        return
+    try:
+        result = credit.assign([_group_of_one("won", 1.0), _group_of_one("lost", 0.0)])
+    except DataError:
+        return  # it needs annotations, so this says nothing
+    if not any(any(one) for one in result.step_advantages if one is not None):
+        raise ConfigError(
+            f"stages.{number}.group_size=1: credit '{stage.credit.name}' compares the episodes of "
+            "a group, and a group of one would never give any signal: set group_size to 2 or more "
+            "(8 is usual), or choose another credit (agentrl list credit)"
+        )
+
+
+def _group_of_one(name: str, reward: float) -> Group:
+    result = StepResult(Observation(()), reward, terminated=True, success=reward > 0)
+    sample = Sample((1,), (0.0,), ((0, 0),), "stop")
+    step = Step(0, (), name, (0,), sample, Message("assistant", name), name, "ok", result)
+    trajectory = Trajectory(
+        id=f"{name}/0/0",
+        group_id=name,
+        task_id=name,
+        trial=0,
+        attempt=0,
+        seed=0,
+        steps=(step,),
+        stop_reason=StopReason.TERMINATED,
+        success=reward > 0,
+    )
+    return Group(name, Task(name, "preflight", "train"), (trajectory,))

@@ -1,0 +1,187 @@
+"""The training half of a run: its stages, with their records, warnings and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentrl.alarms import Alarms
+from agentrl.assembly import Parts
+from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
+from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
+from agentrl.core.protocols import Learner
+from agentrl.core.task import derive_seed
+from agentrl.core.trajectory import Trajectory, UpdateStats
+from agentrl.evaluate.report import CurvePoint
+from agentrl.panels import Panels
+from agentrl.progress import Progress, StageProgress
+from agentrl.registry import make
+from agentrl.rollout.runner import GroupRequest
+from agentrl.stages import Iteration, clone_batches, reinforce_batches
+from agentrl.store.sqlite import SqliteStore
+
+__all__ = ["Training"]
+
+
+@dataclass(slots=True)
+class Training:
+    """Runs stages one after the other.
+
+    Attributes:
+        state: Where the run stands; every step moves it on.
+        origin: The checkpoint that ``state`` was read from, if the run was resumed.
+        curve: Points of the iterations so far.
+        clock: Seconds; at ``started`` the run would have begun had it never been stopped.
+    """
+
+    parts: Parts
+    store: SqliteStore
+    checkpoints: Checkpoints
+    progress: Progress
+    panels: Panels
+    state: RunState
+    started: float
+    origin: Checkpoint | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    clock: Callable[[], float] = time.perf_counter
+    stage_started: float = 0.0
+
+    @property
+    def wall_s(self) -> float:
+        return self.clock() - self.started
+
+    def warn(self, text: str) -> None:
+        """Tell the user, and the run's record."""
+        self.progress.warn(text)
+        self.store.add_event("warning", {"text": text}, iteration=self.state.iteration)
+
+    def run(self, number: int) -> None:
+        """Stage ``number``, or what is left of it; it ends with a checkpoint."""
+        stage, name, state = self.parts.config.stages[number], f"stage{number}", self.state
+        settings = LearnerConfig.model_validate(
+            {**self.parts.config.learner.model_dump(), **stage.learner}
+        )
+        seed = derive_seed(self.parts.config.seed, name)
+        self.stage_started = self.clock() - state.stage_s
+        if isinstance(stage, CloneStage):
+            learner = self._learner(number, settings, stage.updates)
+            self._clone(stage, name, learner, settings, seed)
+        else:
+            updates = stage.iterations * stage.updates_per_iteration
+            learner = self._learner(number, settings, updates)
+            self._reinforce(stage, name, learner, settings, seed)
+        state.stage, state.step, self.stage_started = number + 1, 0, self.clock()
+        self._save(learner)
+
+    def _learner(self, number: int, settings: LearnerConfig, updates: int) -> Learner:
+        learner = self.parts.learner(settings, updates, policy_version=self.state.policy_version)
+        origin = self.origin
+        if origin is not None and (origin.state.stage, origin.state.step > 0) == (number, True):
+            learner.load(origin.learner)
+        return learner
+
+    def _clone(
+        self, stage: CloneStage, name: str, learner: Learner, settings: LearnerConfig, seed: int
+    ) -> None:
+        parts, state, every = self.parts, self.state, self.checkpoints.settings.every_updates
+        batches = clone_batches(
+            stage,
+            factory=parts.factory,
+            agent=parts.agent,
+            loop=parts.loop,
+            tasks=parts.tasks(parts.config.env.train_split)[: stage.demonstrations],
+            weighting=settings.trajectory_weighting,
+            seed=seed,
+            done=state.step,
+            spent_s=state.stage_s,
+        )
+        with self.progress.stage(f"{name}: clone", stage.updates, state.step) as shown:
+
+            def on_update(stats: UpdateStats) -> None:
+                self.store.add_update(stats, iteration=state.iteration)
+                state.step += 1
+                shown.update(stats)
+                if every and state.step % every == 0 and state.step < stage.updates:
+                    self._save(learner)
+
+            learner.fit(batches, on_update=on_update)
+        state.policy_version = learner.publish()
+
+    def _reinforce(
+        self, stage: ReinforceStage, name: str, learner: Learner, settings: LearnerConfig, seed: int
+    ) -> None:
+        parts, state, alarms = self.parts, self.state, Alarms(self.parts.config)
+
+        def keep(request: GroupRequest, trajectory: Trajectory) -> None:
+            self.store.append(
+                trajectory, task=request.task, iteration=state.iteration + 1, purpose="train"
+            )
+
+        def on_update(stats: UpdateStats) -> None:
+            self.store.add_update(stats, iteration=state.iteration + 1)
+
+        with self.progress.stage(f"{name}: rl", stage.iterations, state.step) as shown:
+
+            def on_iteration(done: Iteration) -> bool:
+                stop = self._count(done, name, shown, alarms)
+                every = self.checkpoints.settings.every
+                if every and state.step % every == 0 and not stop and state.step < stage.iterations:
+                    self._save(learner)
+                return stop
+
+            batches = reinforce_batches(
+                stage,
+                runner=parts.runner(parts.sampling(), keep, lambda one: self.store.played(one.id)),
+                loop=parts.loop,
+                tasks=parts.tasks(parts.config.env.train_split),
+                credit=make("credit", stage.credit.name, stage.credit.options),
+                annotators=(),
+                learner=learner,
+                weighting=settings.trajectory_weighting,
+                seed=seed,
+                name=name,
+                on_groups=self.store.add_credit,
+                on_iteration=on_iteration,
+                done=state.step,
+                spent_s=state.stage_s,
+            )
+            learner.fit(batches, on_update=on_update)
+
+    def _count(self, done: Iteration, name: str, shown: StageProgress, alarms: Alarms) -> bool:
+        """Count an iteration, show it, perhaps validate; True: success is as good as wanted."""
+        state, settings = self.state, self.parts.config.evaluation
+        state.step, state.iteration = done.number + 1, state.iteration + 1
+        state.policy_version = done.policy_version
+        played = [one for group in done.groups for one in group.trajectories]
+        state.episodes += len(played)
+        state.tokens += sum(one.sampled_tokens for one in played)
+        for text in alarms.look(done):
+            self.warn(text)
+        validation = None
+        if settings.every and state.step % settings.every == 0:
+            purpose = f"validation/{name}/{done.number}"
+            validation = self.panels.validate(purpose, iteration=state.iteration)
+        point = CurvePoint(
+            iteration=done.number,
+            episodes=state.episodes,
+            tokens=state.tokens,
+            wall_s=self.wall_s,
+            train_success=done.success,
+            train_reward=done.reward,
+            validation=validation,
+        )
+        self.curve.append(point)
+        event = {"stage": name, **point.to_data()}
+        self.store.add_event("iteration", event, iteration=state.iteration)
+        shown.iteration(done, point)
+        goal = settings.early_stop_success
+        return goal is not None and validation is not None and validation.success >= goal
+
+    def _save(self, learner: Learner) -> None:
+        state = self.state
+        state.stage_s, state.wall_s = self.clock() - self.stage_started, self.wall_s
+        state.event = self.store.last_event()
+        # First the record, then what says how much of it is done.
+        self.store.flush()
+        self.checkpoints.save(state, learner)
