@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,11 @@ def config_to_resume(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:
-    """``{"a": {"b": [1]}}`` as ``{"a.b.0": 1}``; empty containers are values."""
-    items: Iterator[tuple[Any, Any]]
-    if isinstance(data, Mapping) and data:
-        items = iter(data.items())
-    elif isinstance(data, list) and data:
-        items = iter(enumerate(data))
+    """``{"a": {"b": [1]}}`` as ``{"a.b.0": 1}``; empty containers have no entry."""
+    if isinstance(data, Mapping):
+        items: Sequence[tuple[Any, Any]] = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
     else:
         return {path: data}
     flat: dict[str, Any] = {}

@@ -15,8 +15,13 @@ RunFile = Annotated[Path, typer.Argument(help="Run file (YAML).")]
 
 @app.command(rich_help_panel="Run")
 def train(
-    config: RunFile,
+    config: Annotated[
+        Path, typer.Argument(help="Run file (YAML); with --resume, a run's directory.")
+    ],
     overrides: Overrides = [],  # noqa: B006
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the stopped or killed run in a directory.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check all that needs no weights, say what would happen."),
@@ -26,6 +31,9 @@ def train(
     """Train as the run file says. Ends with report.json, curve.png and report.html."""
     from agentrl.config import load_config
 
+    if resume:
+        _resume(config, overrides, dry_run, as_json)
+        return
     run = load_config(config, overrides)
     if dry_run:
         from agentrl.cli.dry_run import plan
@@ -39,6 +47,16 @@ def train(
     from agentrl.train import train as start
 
     report = start(run, console=console(as_json))
+    if as_json:
+        print_json(report.to_data())
+
+
+def _resume(run_dir: Path, overrides: list[str], dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        raise ConfigError("--dry-run is for a run that begins; give it without --resume")
+    from agentrl.train import resume
+
+    report = resume(run_dir, overrides, console=console(as_json))
     if as_json:
         print_json(report.to_data())
 
