@@ -61,11 +61,12 @@ def export(
     folder: Path,
     wanted: TrajectoryFilter | None = None,
     *,
+    chunk: int = CHUNK,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Exported:
     """Write ``trajectories.parquet``, ``steps.parquet`` and a data card into a new folder.
 
-    A few dozen trajectories are in memory at a time, however many there are. The run may go on
+    Only ``chunk`` trajectories are in memory at a time, however many there are. The run may go on
     meanwhile; what is appended after the call began is left out. The folder appears when it is
     complete.
 
@@ -73,6 +74,7 @@ def export(
         store: Store of the run.
         folder: Folder to make.
         wanted: Which trajectories; ``None``: all.
+        chunk: Trajectories in memory at once, and in one row group.
         on_progress: Called with trajectories written and trajectories in all.
 
     Raises:
@@ -85,7 +87,7 @@ def export(
     shutil.rmtree(part, ignore_errors=True)  # what a killed export left
     try:
         part.mkdir(parents=True)
-        steps = _write(store, part, ids, on_progress)
+        steps = _write(store, part, ids, chunk, on_progress)
         (part / "README.md").write_text(CARD, encoding="utf-8")
         part.rename(folder)
     except OSError as error:
@@ -96,7 +98,11 @@ def export(
 
 
 def _write(
-    store: SqliteStore, part: Path, ids: Sequence[str], on_progress: Callable[[int, int], None]
+    store: SqliteStore,
+    part: Path,
+    ids: Sequence[str],
+    chunk: int,
+    on_progress: Callable[[int, int], None],
 ) -> int:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
@@ -107,8 +113,8 @@ def _write(
         ParquetWriter(part / "trajectories.parquet", schemas[0], compression="zstd") as episodes,
         ParquetWriter(part / "steps.parquet", schemas[1], compression="zstd") as steps,
     ):
-        for start in range(0, len(ids), CHUNK):
-            stored = [store.trajectory(one) for one in ids[start : start + CHUNK]]
+        for start in range(0, len(ids), chunk):
+            stored = [store.trajectory(one) for one in ids[start : start + chunk]]
             rows = [trajectory_row(one) for one in stored]
             episodes.write_table(pyarrow.Table.from_pylist(rows, schemas[0]))
             rows = list(chain.from_iterable(step_rows(one) for one in stored))

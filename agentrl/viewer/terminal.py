@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LIMIT = 2_000
-EXPENDABLE = ("ended by", "kind", "purpose", "steps")
+EXPENDABLE = ("ended by", "kind", "purpose", "steps", "advantage")
 OUTCOME_STYLE = {"success": "green", "failure": "red", "infra": "magenta", "unknown": "yellow"}
 ADVANTAGE_STYLES = {1: "bold green", 0: "dim", -1: "bold red"}
 LABEL_STYLE = {
@@ -94,7 +94,7 @@ def trajectory_table(lines: Sequence[TrajectorySummary], width: int = 120) -> Re
     if not lines:
         return Text("no trajectory matches")
     rows = [_cells(line) for line in lines]
-    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) + 2 for name in rows[0]}
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) + 3 for name in rows[0]}
     shown = list(widths)
     for name in EXPENDABLE:
         if sum(widths[one] for one in shown) > width:
@@ -102,7 +102,8 @@ def trajectory_table(lines: Sequence[TrajectorySummary], width: int = 120) -> Re
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in shown:
         justify: Any = "right" if name in ("reward", "steps", "advantage") else "left"
-        table.add_column(name, justify=justify, no_wrap=name != "id", overflow="fold")
+        least = widths[name] - 3 if name == "id" else None
+        table.add_column(name, justify=justify, no_wrap=True, overflow="fold", min_width=least)
     for row in rows:
         table.add_row(*(row[name] for name in shown))
     return table

@@ -1,0 +1,105 @@
+"""What people see of a run: filters, one episode, a group side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agentrl.store.sqlite import SqliteStore
+from agentrl.testing.episodes import episode, group
+from agentrl.viewer.terminal import trajectory_table
+from tests.cli.conftest import Agentrl
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), {"mixed/win", "mixed/lose", "mixed/crash", "late/lose"}),
+        (("--kind", "cool"), {"late/lose"}),
+        (("--outcome", "infra"), {"mixed/crash"}),
+        (("--stop", "max_steps"), {"mixed/lose"}),
+        (("--iteration", "1"), {"late/lose"}),
+        (("--reward", "1.."), {"mixed/win"}),
+        (("--advantage", "..-0.5"), {"mixed/lose"}),
+        (("--advantage", "0.6..0.8"), {"mixed/win"}),
+        (("--purpose", "after"), set()),
+    ],
+)
+def test_episodes_are_filtered(
+    agentrl: Agentrl, run_dir: Path, options: tuple[str, ...], expected: set[str]
+) -> None:
+    listed = agentrl("view", run_dir, *options, "--json").json()
+    assert {one["id"] for one in listed["episodes"]} == expected
+    shown = agentrl("view", run_dir, *options).out
+    assert {one for one in ("mixed/win", "late/lose") if one in shown} == expected & {
+        *("mixed/win", "late/lose")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--outcome", "sucess"), "did you mean 'success'?"),
+        (("--stop", "max_step"), "did you mean 'max_steps'?"),
+        (("--reward", "5"), "must be a range LOW..HIGH"),
+        (("--advantage", "a..b"), "must be a range LOW..HIGH"),
+        (("mixed/wim",), "did you mean 'mixed/win'?"),
+        (("--group", "mixd"), "did you mean 'mixed'?"),
+        (("mixed/win", "--page"), "not several"),
+        (("--prompts",), "name its id"),
+        (("mixed/win", "--prompts"), "no tokenizer.json of the run"),
+    ],
+)
+def test_a_wrong_filter_is_misuse(
+    agentrl: Agentrl, run_dir: Path, options: tuple[str, ...], hint: str
+) -> None:
+    ended = agentrl("view", run_dir, *options)
+    assert ended.code == 2
+    assert hint in ended.err
+
+
+def test_an_episode_is_a_dialogue_with_what_was_said_and_done(
+    agentrl: Agentrl, run_dir: Path
+) -> None:
+    shown = agentrl("view", run_dir, "mixed/win").out
+    for words in (
+        "food is there",
+        "<action>go kitchen</action>",
+        "action go kitchen",
+        "advantage +0.750",
+        "reward 1  valid",
+    ):
+        assert words in shown
+
+
+def test_a_group_stands_side_by_side(agentrl: Agentrl, run_dir: Path) -> None:
+    shown = agentrl("view", run_dir, "--group", "mixed").out
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "trial 0 success trial 1 failure trial 2 infra" in rows
+    # All three began in the hall, which is state A; no other state was met twice.
+    assert "0 A go kitchen +0.750 A go attic -0.250 A go" in rows
+    assert "1 take mug reward 1 +0.500 dance -1.000" in rows
+
+
+def test_a_run_can_be_looked_at_while_it_writes(agentrl: Agentrl, run_dir: Path) -> None:
+    more = group("more", episode("new", ("hall", 1.0)))
+    with SqliteStore(run_dir) as store:
+        assert agentrl("view", run_dir, "--json").json()["total"] == 4
+        store.append(more.trajectories[0], task=more.task, iteration=2, purpose="train")
+        listed = agentrl("view", run_dir, "--json", "--limit", "1").json()
+    assert listed["total"] == 5
+    assert listed["episodes"][0]["id"] == "more/new"
+
+
+def test_ids_stand_whole_in_a_narrow_terminal(run_dir: Path) -> None:
+    with SqliteStore(run_dir, read_only=True) as store:
+        lines = store.find()
+    console = Console(width=50, no_color=True)
+    with console.capture() as captured:
+        console.print(trajectory_table(lines, console.width))
+    shown = captured.get()
+    assert "mixed/crash" in shown
+    assert "outcome" in shown
+    assert "ended by" not in shown
