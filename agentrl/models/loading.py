@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,14 @@ from agentrl.core.errors import ConfigError, UnknownPluginError, nearest
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["BUILTIN_FOLDER", "load_model", "load_tokenizer", "resolve_model", "save_policy"]
+__all__ = [
+    "BUILTIN_FOLDER",
+    "load_model",
+    "load_tokenizer",
+    "resolve_model",
+    "save_policy",
+    "use_threads",
+]
 
 BUILTIN_FOLDER = Path(__file__).parent / "builtin"
 _BUILTIN = "builtin:"
@@ -101,7 +110,8 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
     if target.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device '{device}' asked for, but torch sees no GPU; use device: cpu")
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
+        with _quiet_bars():
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot load the model '{path}': {_brief(error)}") from error
     model = model.to(target).eval()
@@ -138,8 +148,23 @@ def save_policy(
 
     kind = getattr(torch, dtype)
     weights = {name: value.detach().to("cpu", kind) for name, value in model.state_dict().items()}
-    model.save_pretrained(folder, state_dict=weights)
+    with _quiet_bars():
+        model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _quiet_bars() -> Iterator[None]:
+    """Keep the progress bars of transformers off the console; ours shows what matters."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _brief(error: Exception) -> str:
