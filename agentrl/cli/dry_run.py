@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentrl.assembly import tasks_of
 from agentrl.config import CloneStage, ReinforceStage, RunConfig
-from agentrl.core.errors import AgentRLError, ConfigError, nearest
+from agentrl.core.errors import AgentRLError, ConfigError
 from agentrl.core.protocols import Demonstrator, EnvFactory
+from agentrl.preflight import check_training
 from agentrl.registry import make, verify
 
 __all__ = ["Plan", "plan"]
@@ -25,7 +27,6 @@ class Plan:
         tasks: Number of tasks of each split that the run uses.
         stages: Each stage in words. episodes: training episodes of all of them.
         evaluation: What would be measured, in words.
-        notes: What is allowed, but perhaps not meant.
     """
 
     run_dir: str
@@ -35,7 +36,6 @@ class Plan:
     stages: tuple[str, ...]
     episodes: int
     evaluation: str
-    notes: tuple[str, ...]
 
     def show(self, console: Any) -> None:
         """Print the plan for people."""
@@ -46,7 +46,6 @@ class Plan:
             ("environment", f"{self.env}; tasks: {sizes}"),
             *((f"stage{number}", words) for number, words in enumerate(self.stages)),
             ("evaluation", self.evaluation),
-            *(("note", words) for words in self.notes),
         ]
         for name, words in lines:
             console.print(f"{name:14} {words}", highlight=False, markup=False, soft_wrap=True)
@@ -66,8 +65,8 @@ def plan(config: RunConfig) -> Plan:
     model = _attempt(problems, partial(_model, config, factory))
     for check in _plug_ins(config):
         _attempt(problems, check)
-    for stage in config.stages:
-        _attempt(problems, partial(_check_stage, config, stage, factory))
+    if not problems:
+        _attempt(problems, partial(check_training, config))
     if problems:
         raise ConfigError("the run could not start:\n  " + "\n  ".join(problems))
     return Plan(
@@ -78,7 +77,6 @@ def plan(config: RunConfig) -> Plan:
         stages=tuple(_words(config, stage) for stage in config.stages),
         episodes=sum(_episodes(stage) for stage in config.stages),
         evaluation=_evaluation(config),
-        notes=tuple(_notes(config)),
     )
 
 
@@ -97,31 +95,15 @@ def _check_directory(path: Path) -> None:
 
 def _count_tasks(problems: list[str], config: RunConfig, factory: EnvFactory) -> dict[str, int]:
     """Tasks of the splits that the run plays, and whether they are enough."""
-    wanted = {config.env.train_split: 1}
+    wanted: dict[str, int | None] = {config.env.train_split: None}
     if _validates(config):
         wanted[config.env.validation_split] = config.evaluation.validation_tasks
     wanted[config.env.test_split] = config.evaluation.tasks
     counts = {}
     for split, least in wanted.items():
-        found = _attempt(problems, partial(_tasks_of, config, factory, split))
-        if found is None:
-            continue
-        counts[split] = len(found)
-        if len(found) < least:
-            problems.append(
-                f"split '{split}' of environment '{config.env.name}' has {len(found)} tasks, and "
-                f"{least} are wanted: ask for fewer, or let the environment have more"
-            )
+        if _attempt(problems, partial(tasks_of, config, factory, split, least)) is not None:
+            counts[split] = len(factory.tasks(split))
     return counts
-
-
-def _tasks_of(config: RunConfig, factory: EnvFactory, split: str) -> Sequence[Any]:
-    if split not in factory.splits:
-        raise ConfigError(
-            f"environment '{config.env.name}' has no split '{split}'"
-            f"{nearest(split, factory.splits)} It has: {', '.join(factory.splits)}."
-        )
-    return factory.tasks(split)
 
 
 def _model(config: RunConfig, factory: EnvFactory | None) -> str:
@@ -167,23 +149,12 @@ def _plug_ins(config: RunConfig) -> list[Callable[[], Any]]:
         partial(verify, "engine", engine.name, engine.options, ("model",)),
         partial(verify, "renderer", renderer.name, renderer.options, ("tokenizer",)),
         partial(make, "memory", memory.name, memory.options),
+        *(
+            partial(make, "credit", stage.credit.name, stage.credit.options)
+            for stage in config.stages
+            if isinstance(stage, ReinforceStage)
+        ),
     ]
-
-
-def _check_stage(
-    config: RunConfig, stage: CloneStage | ReinforceStage, factory: EnvFactory | None
-) -> None:
-    from agentrl.learn.schedule import check_schedule
-
-    learner = {**config.learner.model_dump(), **stage.learner}
-    check_schedule(learner["schedule"], learner["warmup_updates"], _updates(stage))
-    if isinstance(stage, ReinforceStage):
-        make("credit", stage.credit.name, stage.credit.options)
-    elif factory is not None and not isinstance(factory, Demonstrator):
-        raise ConfigError(
-            f"a clone stage needs an expert, and the environment '{config.env.name}' has none: "
-            "give its factory a method demonstrate(task, *, seed, noise), or remove the stage"
-        )
 
 
 def _updates(stage: CloneStage | ReinforceStage) -> int:
@@ -229,21 +200,3 @@ def _evaluation(config: RunConfig) -> str:
             f"{settings.every} iterations"
         )
     return words
-
-
-def _notes(config: RunConfig) -> list[str]:
-    notes = []
-    if not config.stages:
-        notes.append("there are no stages: nothing would be learned, only measured")
-    narrowed = config.sampling.top_p < 1 or config.sampling.top_k > 0
-    if narrowed and any(isinstance(stage, ReinforceStage) for stage in config.stages):
-        notes.append(
-            "sampling.top_p < 1 or top_k > 0: what is sampled then comes from another "
-            "distribution than the one that is trained"
-        )
-    lone = [one for one in config.stages if isinstance(one, ReinforceStage) and one.group_size == 1]
-    if lone:
-        notes.append(
-            "group_size 1: estimators that compare the episodes of a task have nothing to compare"
-        )
-    return notes

@@ -9,6 +9,7 @@ RUN_FILE = """\
 run_dir: runs/run          # must be new; holds store, model, report and curve afterwards
 seed: 0                    # tasks, weights, episodes and panels derive from it
 threads: 1                 # torch threads; 0: one per physical core
+# deterministic: false     # the same weights to the last bit each time, also after a kill; slower
 
 model:                     # exactly one of path and create
   # path: Qwen/Qwen2.5-1.5B-Instruct   # a folder, a hub id, or builtin:NAME
@@ -73,16 +74,21 @@ stages:                    # one after another
   - kind: clone            # imitate the environment's expert; remove it if there is none
     updates: 150
     episodes_per_update: 16
-    demonstrations: 64     # tasks of the train split to clone from
+    demonstrations: 274    # tasks of the train split to clone from
     noise: 0.3             # share of random commands: they are seen, not imitated
     learner: {learning_rate: 0.003, warmup_updates: 10}
   - kind: rl               # learn from episodes of its own
-    iterations: 12
+    iterations: 16
     tasks_per_iteration: 16
     group_size: 8          # episodes of one task, compared with one another
     updates_per_iteration: 4
     credit: {name: gigpo}  # 'agentrl list credit'
     # max_seconds: 600     # stop the stage after this long
+
+checkpoints:               # what 'agentrl train --resume RUN_DIR' goes on from
+  every: 5                 # rl iterations between them; 0: at the end of stages only
+  # every_updates: 100     # the same for the updates of clone stages
+  # keep: 2
 
 evaluation:
   tasks: 64                # of the test split

@@ -35,7 +35,7 @@ def test_dry_run(agentrl: Agentrl, tmp_path: Path) -> None:
     agentrl("init", file)
     planned = agentrl("train", file, "--dry-run", "--json", f"run_dir={tmp_path / 'new'}").json()
     assert planned["tasks"] == {"train": 274, "validation": 84, "test": 82}
-    assert planned["episodes"] == 12 * 16 * 8
+    assert planned["episodes"] == 16 * 16 * 8
     assert not (tmp_path / "new").exists()
 
 
@@ -90,9 +90,8 @@ def test_a_finished_run_is_evaluated_looked_at_and_its_prompts_read(
     trained: tuple[Path, Any], agentrl: Agentrl
 ) -> None:
     run, report = trained
-    ended = in_a_process("evaluate", run, "--json", "--greedy")
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["success"] == report["after"]["greedy"]["success"]
+    again = agentrl("evaluate", run, "--json", "--greedy", "threads=1").json()
+    assert again["success"] == report["after"]["greedy"]["success"]
     first = agentrl("view", run, "--purpose", "train", "--json", "--limit", "1").json()
     shown = agentrl("view", run, first["episodes"][0]["id"], "--prompts")
     assert "Take the key and open the door." in shown.out

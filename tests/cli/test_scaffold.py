@@ -1,0 +1,74 @@
+"""What ``init`` and ``new`` write works as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentrl.config import RunConfig, Section, load_config
+from agentrl.scaffold.run_file import RUN_FILE
+from tests.cli.conftest import Agentrl
+
+
+def test_the_run_file_is_valid_and_names_every_key_of_its_sections() -> None:
+    config = load_config(yaml.safe_load(RUN_FILE))
+    mentioned = set(re.findall(r"(\w+):", RUN_FILE))
+    sections: list[Section] = [config, *config.stages]
+    while sections:
+        section = sections.pop()
+        for name in type(section).model_fields:
+            value = getattr(section, name)
+            assert name in mentioned or name in ("kind", "imitate_noise"), name
+            sections += [value] if isinstance(value, Section) else []
+    assert isinstance(config, RunConfig)
+
+
+def test_commented_values_are_the_defaults() -> None:
+    uncommented = re.sub(r"^( *)# (\w+: [^#\n]+)(#.*)?$", r"\1\2", RUN_FILE, flags=re.MULTILINE)
+    data = yaml.safe_load(uncommented.replace("path: Qwen/Qwen2.5-1.5B-Instruct", ""))
+    plain = load_config(yaml.safe_load(RUN_FILE)).model_dump(exclude={"model", "stages", "env"})
+    shown = load_config(data).model_dump(exclude={"model", "stages", "env"})
+    shown["evaluation"]["early_stop_success"] = None  # has no default to show
+    assert shown == plain
+
+
+def test_a_new_environment_passes_its_contract_and_its_own_test(
+    agentrl: Agentrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    agentrl("new", "env", "odd_game", "--in", tmp_path)
+    checked = agentrl("check", "env", "odd_game:OddGameFactory")
+    assert checked.code == 0, checked.out
+    assert agentrl("init", tmp_path / "run.yaml", "--env", "odd_game:OddGameFactory").code == 0
+    planned = agentrl(
+        *("train", tmp_path / "run.yaml", "--dry-run", f"run_dir={tmp_path / 'run'}"),
+        *("evaluation.tasks=8", "evaluation.validation_tasks=8"),
+    )
+    assert planned.code == 0, planned.err
+    written = (tmp_path / "odd_game.py").read_text() + (tmp_path / "test_odd_game.py").read_text()
+    assert "keleton" not in written
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_odd_game.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_nothing_is_overwritten(agentrl: Agentrl, tmp_path: Path) -> None:
+    (tmp_path / "test_coin_game.py").write_text("mine")
+    ended = agentrl("new", "env", "coin_game", "--in", tmp_path)
+    assert ended.code == 2
+    assert "test_coin_game.py exists; nothing was written" in ended.err
+    assert [one.name for one in tmp_path.iterdir()] == ["test_coin_game.py"]
+    (tmp_path / "run.yaml").write_text("mine")
+    assert agentrl("init", tmp_path / "run.yaml").code == 2
+    assert (tmp_path / "run.yaml").read_text() == "mine"
