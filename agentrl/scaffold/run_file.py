@@ -82,7 +82,7 @@ stages:                    # one after another
     tasks_per_iteration: 16
     group_size: 8          # episodes of one task, compared with one another
     updates_per_iteration: 4
-    credit: {name: gigpo}  # 'agentrl list credit'
+    credit: {name: gigpo, options: {invalid_action_penalty: 0.1}}  # 'agentrl list credit'
     # max_seconds: 600     # stop the stage after this long
 
 checkpoints:               # what 'agentrl train --resume RUN_DIR' goes on from

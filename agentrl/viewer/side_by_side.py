@@ -49,7 +49,8 @@ def group_view(episodes: Sequence[StoredTrajectory], width: int) -> RenderableTy
     for start in range(0, len(episodes), beside):
         parts.append(_table(episodes[start : start + beside], marks))
     if marks:
-        parts.append(Text("letters mark equal states; numbers are advantages", style="dim"))
+        words = "letters mark equal states; numbers are advantages; ✗ was not a valid action"
+        parts.append(Text(words, style="dim"))
     return Group(*parts)
 
 
@@ -98,6 +99,8 @@ def _cell(stored: StoredTrajectory, position: int, marks: dict[str, str]) -> Tex
         cell.append(f"{mark} ", style="bold cyan")
     valid = step.result is None or step.result.action_valid
     cell.append(visible(shortened(" ".join(said.split()), LONGEST)), style="" if valid else "red")
+    if not valid:
+        cell.append(" ✗", style="red")
     if step.reward:
         cell.append(f"  reward {step.reward:g}", style="bold")
     advantages = stored.credit.step_advantages if stored.credit is not None else None

@@ -80,7 +80,7 @@ def test_a_group_stands_side_by_side(agentrl: Agentrl, run_dir: Path) -> None:
     assert "trial 0 success trial 1 failure trial 2 infra" in rows
     # All three began in the hall, which is state A; no other state was met twice.
     assert "0 A go kitchen +0.750 A go attic -0.250 A go" in rows
-    assert "1 take mug reward 1 +0.500 dance -1.000" in rows
+    assert "1 take mug reward 1 +0.500 dance ✗ -1.000" in rows
 
 
 def test_a_run_can_be_looked_at_while_it_writes(agentrl: Agentrl, run_dir: Path) -> None:
