@@ -17,18 +17,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentrl.core.errors import StoreError
 from agentrl.core.message import Message
 from agentrl.core.trajectory import Failure, Step
+from agentrl.store.export_schema import SUMMARY, step_schema, trajectory_schema
 from agentrl.store.records import StoredTrajectory, TrajectoryCredit, TrajectoryFilter
 from agentrl.store.sqlite import SqliteStore
 
-if TYPE_CHECKING:
-    import pyarrow
-
-__all__ = ["Exported", "export", "step_rows", "step_schema", "trajectory_row", "trajectory_schema"]
+__all__ = ["Exported", "export", "step_rows", "trajectory_row"]
 
 CHUNK = 64  # trajectories held in memory at once
 CARD = """---
@@ -127,7 +125,7 @@ def _write(
 def trajectory_row(stored: StoredTrajectory) -> dict[str, Any]:
     """The row of one episode in ``trajectories.parquet``."""
     line, trajectory = stored.summary, stored.trajectory
-    row = {name: getattr(line, name) for name in _SUMMARY}
+    row = {name: getattr(line, name) for name in SUMMARY}
     row = {name: _text(one) if isinstance(one, str) else one for name, one in row.items()}
     return row | {
         "seed": trajectory.seed,
@@ -236,96 +234,3 @@ def _json(value: Any) -> str:
 
 def _text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-_SUMMARY = (
-    *("id", "group_id", "task_id", "env", "split", "kind", "purpose", "iteration", "trial"),
-    *("attempt", "outcome", "success", "reward", "steps", "sampled_tokens", "oldest_version"),
-    *("newest_version", "wall_s", "takes_part", "advantage_low", "advantage_high"),
-)
-
-
-def trajectory_schema() -> pyarrow.Schema:
-    """Columns of ``trajectories.parquet``."""
-    import pyarrow as pa
-
-    text = pa.string()
-    failure = pa.struct(dict.fromkeys(("boundary", "error", "message"), text))
-    whole = ("iteration", "trial", "attempt", "steps", "sampled_tokens")
-    known = {
-        **dict.fromkeys((*whole, "oldest_version", "newest_version"), pa.int64()),
-        **dict.fromkeys(("reward", "wall_s", "advantage_low", "advantage_high"), pa.float64()),
-        **dict.fromkeys(("success", "takes_part"), pa.bool_()),
-    }
-    return pa.schema(
-        [
-            *((name, known.get(name, text)) for name in _SUMMARY),
-            ("seed", pa.int64()),
-            ("stop_reason", text),
-            ("failure", failure),
-            ("close_failure", failure),
-            ("final_shown", pa.list_(_message_type())),
-            ("task_payload", text),
-        ]
-    )
-
-
-def step_schema() -> pyarrow.Schema:
-    """Columns of ``steps.parquet``."""
-    import pyarrow as pa
-
-    text, real, flag, ids = pa.string(), pa.float64(), pa.bool_(), pa.list_(pa.int32())
-    message = _message_type()
-    named = pa.list_(pa.struct({"name": text, "value": real}))
-    return pa.schema(
-        {
-            "trajectory_id": text,
-            "position": pa.int64(),
-            "index": pa.int64(),
-            "kind": text,
-            "shown": pa.list_(message),
-            "anchor": text,
-            "prompt_ids": ids,
-            "token_ids": ids,
-            "logprobs": pa.list_(real),
-            "versions": pa.list_(pa.struct({"start": pa.int64(), "version": pa.int64()})),
-            "finish_reason": text,
-            "said": message,
-            "action": message,
-            "action_key": text,
-            "parse_status": text,
-            "observed": pa.list_(message),
-            "observed_anchor": text,
-            "admissible": pa.list_(text),
-            "reward": real,
-            "terminated": flag,
-            "truncated": flag,
-            "action_valid": flag,
-            "success": flag,
-            "metrics": named,
-            "sample_s": real,
-            "env_s": real,
-            "advantage": real,
-            "token_advantages": pa.list_(real),
-            "advantage_parts": named,
-            "compared": pa.list_(
-                pa.struct({"name": text, "label": pa.int64(), "size": pa.int64()})
-            ),
-        }
-    )
-
-
-def _message_type() -> pyarrow.DataType:
-    import pyarrow as pa
-
-    text = pa.string()
-    call = pa.struct({"id": text, "name": text, "arguments": text})
-    return pa.struct(
-        {
-            "role": text,
-            "content": text,
-            "reasoning": text,
-            "tool_calls": pa.list_(call),
-            "tool_call_id": text,
-        }
-    )

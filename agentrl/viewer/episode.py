@@ -9,6 +9,7 @@ from agentrl.core.message import Message
 from agentrl.core.trajectory import Step
 from agentrl.store.records import StoredTrajectory, TrajectorySummary
 from agentrl.viewer.wording import (
+    ended_by,
     message_parts,
     shortened,
     signed,
@@ -21,7 +22,7 @@ __all__ = ["episode_html"]
 
 MESSAGE_LIMIT = 1_200
 EPISODE_LIMIT = 120_000
-LABELS = {"assistant": ("act", "action"), "think": ("think", "think"), "call": ("call", "call")}
+LABELS = {"assistant": ("act", "action"), "said": ("think", "said")}
 
 
 def episode_html(
@@ -48,7 +49,8 @@ def episode_html(
     body.append(_end(stored))
     return (
         f'<details class="episode" data-purpose="{_text(line.purpose.split("/")[0])}" '
-        f'data-outcome="{line.outcome}"{" open" if opened else ""}>'
+        f'data-outcome="{line.outcome}" data-kind="{_text(line.kind)}" '
+        f'data-ended="{_text(ended_by(line))}"{" open" if opened else ""}>'
         f"<summary>{_summary(stored)}</summary>{''.join(body)}</details>\n"
     )
 
@@ -96,11 +98,19 @@ def _about(stored: StoredTrajectory, siblings: Sequence[TrajectorySummary]) -> s
 
 def _step(stored: StoredTrajectory, position: int, step: Step) -> str:
     facts = " · ".join(step_facts(step))
-    said = "".join(_message(one) for one in (*step.shown, step.action))
+    said = "".join(_message(one) for one in step.shown) + _answer(step) + _message(step.action)
     return (
         f'<div class="step"><div class="facts">step {position} · {_text(facts)}</div>'
         f"<div>{said}</div>{_earned(stored, position, step)}</div>"
     )
+
+
+def _answer(step: Step) -> str:
+    """What the model said, where that is more than the action."""
+    if step.answer is None:
+        return ""
+    parts = message_parts(step.answer)
+    return "".join(_part("said" if label == "assistant" else label, text) for label, text in parts)
 
 
 def _message(message: Message) -> str:

@@ -21,7 +21,7 @@ from agentrl.viewer.choice import choose
 from agentrl.viewer.curve import curve_svg
 from agentrl.viewer.episode import episode_html
 from agentrl.viewer.style import SCRIPT, STYLE
-from agentrl.viewer.wording import visible
+from agentrl.viewer.wording import ended_by, visible
 
 __all__ = ["page_html", "write_page"]
 
@@ -198,20 +198,27 @@ def _introduction(lines: Sequence[TrajectorySummary], shown: int) -> str:
 
 
 def _filters(chosen: Sequence[TrajectorySummary]) -> str:
-    purposes = dict.fromkeys(line.purpose.split("/")[0] for line in chosen)
-    outcomes = dict.fromkeys(line.outcome for line in chosen)
+    words: dict[str, Iterable[str]] = {
+        "purpose": dict.fromkeys(line.purpose.split("/")[0] for line in chosen),
+        "outcome": dict.fromkeys(line.outcome for line in chosen),
+        "kind": dict.fromkeys(line.kind for line in chosen),
+        "ended": dict.fromkeys(ended_by(line) for line in chosen),
+    }
     if not chosen:
         return '<p class="soft">No episode has been recorded yet.</p>'
     return (
-        f'<div id="filters" hidden><label>purpose {_select(purposes)}</label>'
-        f"<label>outcome {_select(outcomes)}</label>"
+        f'<div id="filters" hidden>{"".join(_select(name, one) for name, one in words.items())}'
         f'<span class="soft"><span id="shown">{len(chosen)}</span> shown</span></div>'
     )
 
 
-def _select(words: Iterable[str]) -> str:
-    options = "".join(f"<option>{_text(word)}</option>" for word in words)
-    return f'<select><option value="">all</option>{options}</select>'
+def _select(name: str, words: Iterable[str]) -> str:
+    options = "".join(f"<option>{_text(word)}</option>" for word in words if word)
+    label = {"ended": "ended by"}.get(name, name)
+    return (
+        f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select>'
+        "</label>"
+    )
 
 
 def _episodes(store: SqliteStore, chosen: Sequence[TrajectorySummary], room: int) -> list[str]:

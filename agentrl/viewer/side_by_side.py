@@ -16,7 +16,7 @@ from rich.text import Text
 from agentrl.store.records import StoredTrajectory, TrajectoryFilter
 from agentrl.store.sqlite import SqliteStore
 from agentrl.viewer.terminal import ADVANTAGE_STYLES, OUTCOME_STYLE, message_view, number
-from agentrl.viewer.wording import message_parts, shortened, signed, visible
+from agentrl.viewer.wording import ended_by, message_parts, shortened, signed, visible
 
 __all__ = ["group_episodes", "group_view", "show_group"]
 
@@ -80,11 +80,10 @@ def _table(episodes: Sequence[StoredTrajectory], marks: dict[str, str]) -> Table
 def _title(stored: StoredTrajectory) -> Text:
     line = stored.summary
     name = f"trial {line.trial}" + (f".{line.attempt}" if line.attempt else "")
-    ended = line.failure.error if line.failure else line.stop_reason.value
     return Text.assemble(
         (f"{name}  ", ""),
         (line.outcome, OUTCOME_STYLE[line.outcome]),
-        (f"\nreward {number(line.reward)}, {visible(ended)}", "dim"),
+        (f"\nreward {number(line.reward)}, {visible(ended_by(line))}", "dim"),
     )
 
 

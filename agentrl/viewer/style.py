@@ -90,11 +90,10 @@ footer { margin-top: 40px; font-size: 13px; color: var(--soft) }
 SCRIPT = """
 const filters = document.getElementById("filters");
 const pick = () => {
-  const [purpose, outcome] = [...filters.querySelectorAll("select")].map((one) => one.value);
+  const chosen = [...filters.querySelectorAll("select")];
   let shown = 0;
   for (const one of document.querySelectorAll(".episode")) {
-    one.hidden = (purpose && one.dataset.purpose !== purpose) ||
-      (outcome && one.dataset.outcome !== outcome);
+    one.hidden = chosen.some((by) => by.value && one.dataset[by.name] !== by.value);
     shown += !one.hidden;
   }
   document.getElementById("shown").textContent = shown;

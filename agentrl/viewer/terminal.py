@@ -18,6 +18,7 @@ from agentrl.store.records import StoredTrajectory, TrajectoryFilter, Trajectory
 from agentrl.store.sqlite import SqliteStore
 from agentrl.viewer.prompts import Decode, prompt_parts
 from agentrl.viewer.wording import (
+    ended_by,
     message_parts,
     shortened,
     signed,
@@ -118,7 +119,7 @@ def _cells(line: TrajectorySummary) -> dict[str, Text]:
         "reward": Text(number(line.reward)),
         "steps": Text(str(line.steps)),
         "advantage": Text(_range(line)),
-        "ended by": Text(visible(line.failure.error if line.failure else line.stop_reason.value)),
+        "ended by": Text(visible(ended_by(line))),
     }
 
 
@@ -265,7 +266,7 @@ def _siblings(stored: StoredTrajectory, siblings: Sequence[TrajectorySummary]) -
             number(line.reward),
             str(line.steps),
             _range(line),
-            Text(visible(line.failure.error if line.failure else line.stop_reason.value)),
+            Text(visible(ended_by(line))),
             style="bold" if here else "",
         )
     return table

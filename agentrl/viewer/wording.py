@@ -10,10 +10,11 @@ from typing import Any
 
 from agentrl.core.message import Message
 from agentrl.core.trajectory import Step
-from agentrl.store.records import StoredTrajectory, TrajectoryCredit
+from agentrl.store.records import StoredTrajectory, TrajectoryCredit, TrajectorySummary
 
 __all__ = [
     "StepCredit",
+    "ended_by",
     "message_parts",
     "shortened",
     "signed",
@@ -54,6 +55,11 @@ def shortened(text: str, limit: int | None) -> str:
     head, tail = limit * 2 // 3, limit // 3
     left_out = len(text) - head - tail
     return f"{text[:head]}\n[… {left_out:,} characters left out …]\n{text[len(text) - tail :]}"
+
+
+def ended_by(line: TrajectorySummary) -> str:
+    """Why an episode ended: its stop reason, or the error that broke it."""
+    return line.failure.error if line.failure else line.stop_reason.value
 
 
 def signed(number: float) -> str:

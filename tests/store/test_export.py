@@ -17,7 +17,8 @@ import pytest
 from agentrl.core.errors import StoreError
 from agentrl.core.message import Message
 from agentrl.core.trajectory import CreditResult, Sample
-from agentrl.store.export import export, step_schema, trajectory_schema
+from agentrl.store.export import export
+from agentrl.store.export_schema import step_schema, trajectory_schema
 from agentrl.store.records import TrajectoryFilter
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.contracts.store import rich_group

@@ -188,6 +188,31 @@ def test_each_step_shows_its_credit_by_sign(run_dir: Path) -> None:
     assert html.count(" open>") == 1
 
 
+def test_episodes_can_be_filtered_by_what_they_are(run_dir: Path) -> None:
+    reader, html = read(write_page(run_dir))
+    selects = [attributes["name"] for tag, attributes in reader.tags if tag == "select"]
+    assert selects == ["purpose", "outcome", "kind", "ended"]
+    episodes = [attributes for tag, attributes in reader.tags if tag == "details"]
+    for name in selects:
+        assert all(f"data-{name}" in one for one in episodes)
+    options = "".join(reader.text)
+    for one in episodes:
+        assert one["data-ended"] is not None
+        assert one["data-ended"] in options
+    assert "dataset[by.name]" in html
+
+
+def test_what_was_said_stands_beside_what_was_done(tmp_path: Path) -> None:
+    said = Message("assistant", "<action>go</action>", reasoning="food is there")
+    step = replace(act("hall"), answer=said)
+    with SqliteStore(tmp_path) as store:
+        keep(store, group("g", episode("a", step)))
+        reader, _ = read(write_page(tmp_path, store))
+    text = "".join(reader.text)
+    assert "food is there" in text
+    assert "<action>go</action>" in text
+
+
 def test_the_results_are_those_of_the_report(run_dir: Path) -> None:
     reader, html = read(write_page(run_dir))
     text = "".join(reader.text)
