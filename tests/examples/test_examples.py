@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import runpy
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from agentrl.cli import app
 from agentrl.config import load_config
 from agentrl.scaffold.run_file import RUN_FILE
 from agentrl.testing.checking import check_plugin
@@ -21,16 +23,28 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GAMES_PER_SPLIT = 6
 
 
-def run(*command: object) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [sys.executable, *(str(one) for one in command)],
-        capture_output=True,
-        text=True,
-        cwd=EXAMPLES.parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended
+Script = Callable[..., str]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """Runs an example as ``python examples/FILE ARGUMENTS``; returns what it printed."""
+
+    def run(name: str, *arguments: object) -> str:
+        path = EXAMPLES / name
+        monkeypatch.setattr(sys, "argv", [str(path), *(str(one) for one in arguments)])
+        monkeypatch.syspath_prepend(EXAMPLES)
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def agentrl(*arguments: object) -> Any:
+    """What a command prints with ``--json``."""
+    result = CliRunner().invoke(app, [*(str(one) for one in arguments), "--json"])
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +67,25 @@ def games(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_custom_environment_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_custom_environment_is_learned(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     # The whole example, not a short form: it takes a quarter of a minute.
     monkeypatch.syspath_prepend(EXAMPLES)
     assert [one for one in check_plugin("env", "custom_env:CupsFactory") if not one.ok] == []
-    last = run(EXAMPLES / "custom_env.py").stdout.splitlines()[-1]
-    words = last.split()
+    words = script("custom_env.py").splitlines()[-1].split()
     before, after = (int(word.rstrip("%")) / 100 for word in words if word.endswith("%"))
     assert 0.4 < before < 0.7  # the clone is as clumsy as its expert
     assert after > 0.85
 
 
 def test_real_games_are_trained_on(games: Path, tmp_path: Path) -> None:
-    ended = run(
-        *("-m", "agentrl.cli", "train", EXAMPLES / "alfworld_real.yaml", "--json"),
+    report = agentrl(
+        *("train", EXAMPLES / "alfworld_real.yaml"),
         *(f"env.options.source={games}", f"run_dir={tmp_path / 'run'}"),
         *("stages.0.updates=2", "stages.0.learner={}", "stages.0.episodes_per_update=4"),
         *("stages.1.iterations=1", "stages.1.tasks_per_iteration=2", "stages.1.group_size=2"),
         *("stages.1.updates_per_iteration=1", "evaluation.every=0", "evaluation.greedy=false"),
         *(f"evaluation.tasks={GAMES_PER_SPLIT}", "env.options.max_steps=4", "agent.max_steps=4"),
     )
-    report = json.loads(ended.stdout)
     assert report["after"]["tasks"] == GAMES_PER_SPLIT
     assert report["curve"][0]["episodes"] == 4
 
@@ -81,12 +93,11 @@ def test_real_games_are_trained_on(games: Path, tmp_path: Path) -> None:
 def test_the_published_setting_is_valid_as_far_as_can_be_seen_without_its_weights(
     games: Path, tmp_path: Path
 ) -> None:
-    ended = run(
-        *("-m", "agentrl.cli", "train", EXAMPLES / "alfworld_qwen.yaml", "--dry-run", "--json"),
+    planned = agentrl(
+        *("train", EXAMPLES / "alfworld_qwen.yaml", "--dry-run"),
         *(f"env.options.source={games}", f"run_dir={tmp_path / 'run'}"),
         *(f"evaluation.tasks={GAMES_PER_SPLIT}", f"evaluation.validation_tasks={GAMES_PER_SPLIT}"),
     )
-    planned = json.loads(ended.stdout)
     assert planned["model"].startswith("Qwen/Qwen2.5-1.5B-Instruct")
     assert planned["episodes"] == 150 * 16 * 8
 
@@ -103,7 +114,9 @@ def test_the_published_values_are_those_cited() -> None:
     assert (config.sampling.max_tokens, config.agent.max_tokens) == (512, 512 + 2048)
 
 
-def test_estimators_are_compared_from_one_start_on_the_same_tasks(tmp_path: Path) -> None:
+def test_estimators_are_compared_from_one_start_on_the_same_tasks(
+    script: Script, tmp_path: Path
+) -> None:
     short = yaml.safe_load(RUN_FILE)
     short["stages"][0] |= {"updates": 3, "episodes_per_update": 4}
     short["stages"][1] |= {"iterations": 1, "tasks_per_iteration": 2, "group_size": 2}
@@ -111,10 +124,11 @@ def test_estimators_are_compared_from_one_start_on_the_same_tasks(tmp_path: Path
     short["evaluation"] |= {"tasks": 8, "every": 0, "greedy": False}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(short))
     out = tmp_path / "out"
-    run(
-        *(EXAMPLES / "compare_estimators.py", tmp_path / "run.yaml", "grpo"),
-        *("gigpo={normaliser: mean_std}", "--seeds", "2", "--out", out),
+    printed = script(
+        *("compare_estimators.py", tmp_path / "run.yaml", "grpo", "gigpo={normaliser: mean_std}"),
+        *("--seeds", "2", "--out", out),
     )
+    assert "against the first" in printed
     results = json.loads((out / "comparison.json").read_text())
     assert [one["estimator"] for one in results] == ["grpo", "gigpo={normaliser: mean_std}"]
     assert results[0]["before"] == results[1]["before"]  # one start, and the very same episodes
