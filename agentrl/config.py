@@ -177,6 +177,9 @@ class ReinforceStage(Section):
     group_size: int = Field(8, ge=1)
     updates_per_iteration: int = Field(1, ge=1)
     credit: PluginConfig = PluginConfig(name="gigpo")
+    annotators: tuple[PluginConfig, ...] = Field(
+        (), description="Add to finished groups what credit needs (hidden_states for bipace)."
+    )
     learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
     max_seconds: float | None = Field(None, gt=0)
 

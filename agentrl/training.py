@@ -136,7 +136,10 @@ class Training:
                 loop=parts.loop,
                 tasks=parts.tasks(parts.config.env.train_split),
                 credit=make("credit", stage.credit.name, stage.credit.options),
-                annotators=(),
+                annotators=[
+                    make("annotator", one.name, one.options, learner=learner)
+                    for one in stage.annotators
+                ],
                 learner=learner,
                 weighting=settings.trajectory_weighting,
                 seed=seed,
