@@ -111,7 +111,8 @@ def _words(annotation: Any) -> Iterator[str]:
     elif origin is dict:
         yield "mapping"
     elif origin is tuple:
-        yield "list of stages"
+        own = config.PluginConfig in get_args(annotation)
+        yield "list of `{name, options}`" if own else "list of stages"
     elif origin in (Union, types.UnionType, Annotated):
         for one in get_args(annotation):
             yield from _words(one)

@@ -1,4 +1,4 @@
-"""The commented run file that ``agentrl init`` writes: it trains a tiny agent in a minute."""
+"""The commented run file that ``agentrl init`` writes: it trains a tiny agent in two minutes."""
 
 RUN_FILE = """\
 # One run: agentrl train THIS_FILE. Every value can be overridden on the command line:
@@ -57,7 +57,7 @@ rollout:                   # limits of the machine; missing one is an infra fail
   # give_up_after: 16
 
 learner:
-  learning_rate: 0.001
+  learning_rate: 0.0002
   # warmup_updates: 0
   # schedule: constant     # constant, linear, cosine
   # weight_decay: 0.0
@@ -72,17 +72,18 @@ learner:
 
 stages:                    # one after another
   - kind: clone            # imitate the environment's expert; remove it if there is none
-    updates: 150
+    updates: 400
     episodes_per_update: 16
     demonstrations: 274    # tasks of the train split to clone from
     noise: 0.3             # share of random commands: they are seen, not imitated
-    learner: {learning_rate: 0.003, warmup_updates: 10}
+    learner: {learning_rate: 0.003, warmup_updates: 20, schedule: cosine}
   - kind: rl               # learn from episodes of its own
     iterations: 16
     tasks_per_iteration: 16
     group_size: 8          # episodes of one task, compared with one another
-    updates_per_iteration: 4
+    updates_per_iteration: 8
     credit: {name: gigpo, options: {invalid_action_penalty: 0.1}}  # 'agentrl list credit'
+    # annotators: []       # add what credit needs and only a model knows (hidden_states)
     # max_seconds: 600     # stop the stage after this long
 
 checkpoints:               # what 'agentrl train --resume RUN_DIR' goes on from

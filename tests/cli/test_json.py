@@ -73,7 +73,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     assert in_a_process("init", folder / "run.yaml").returncode == 0
     ended = in_a_process(
         *("train", folder / "run.yaml", f"run_dir={folder / 'run'}", "--json"),
-        *("stages.0.updates=3", "stages.1.iterations=1", "stages.1.tasks_per_iteration=4"),
+        *(
+            "stages.0.updates=3",
+            "stages.0.learner={}",
+            "stages.1.iterations=1",
+            "stages.1.tasks_per_iteration=8",
+        ),
         *("evaluation.tasks=4", "evaluation.validation_tasks=4", "evaluation.every=1"),
     )
     assert ended.returncode == 0, ended.stderr

@@ -118,7 +118,7 @@ def test_estimators_are_compared_from_one_start_on_the_same_tasks(
     script: Script, tmp_path: Path
 ) -> None:
     short = yaml.safe_load(RUN_FILE)
-    short["stages"][0] |= {"updates": 3, "episodes_per_update": 4}
+    short["stages"][0] |= {"updates": 3, "episodes_per_update": 4, "learner": {}}
     short["stages"][1] |= {"iterations": 1, "tasks_per_iteration": 2, "group_size": 2}
     short["stages"][1] |= {"updates_per_iteration": 1}
     short["evaluation"] |= {"tasks": 8, "every": 0, "greedy": False}
