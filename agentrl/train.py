@@ -13,6 +13,7 @@ from rich.console import Console
 from agentrl.assembly import Parts, assemble
 from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import RunConfig
+from agentrl.core.errors import AgentRLError
 from agentrl.evaluate.report import CurvePoint, Evaluation, RunReport, read_report, write_report
 from agentrl.panels import Panels
 from agentrl.preflight import check_training
@@ -113,6 +114,15 @@ def _training(
 
 
 def _execute(training: Training, run_dir: Path) -> RunReport:
+    """Everything that is left of the run; if it stops, the user is told how to go on."""
+    try:
+        return _finish(training, run_dir)
+    except (KeyboardInterrupt, AgentRLError):
+        training.progress.note(f"The run has stopped. To go on: agentrl train --resume {run_dir}")
+        raise
+
+
+def _finish(training: Training, run_dir: Path) -> RunReport:
     """Everything that is left of the run, then its report."""
     parts, state, panels, progress = (
         training.parts,
