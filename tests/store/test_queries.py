@@ -180,6 +180,42 @@ def test_rewinding_past_everything_changes_nothing(store: SqliteStore) -> None:
     assert store.find() == before
 
 
+def test_training_after_a_checkpoint_is_forgotten_and_what_was_played_stays(
+    store: SqliteStore,
+) -> None:
+    played = store.find()
+    store.add_event("resume", {})
+    store.add_event("update", {}, iteration=1)
+    last = store.last_event()
+    assert [event.sequence for event in store.events()] == [last - 2, last - 1, last]
+    store.forget_training(iteration=1, event=last)
+    assert store.trajectory("first/win").credit is not None
+    store.forget_training(iteration=0, event=0)
+    assert [event.kind for event in store.events()] == ["resume"]
+    assert [one.id for one in store.find()] == [one.id for one in played]
+    assert store.trajectory("first/win").credit is None
+    assert store.find(TrajectoryFilter(advantage=(None, None))) == []
+    # It is made again, and events are numbered on.
+    store.add_credit([FIRST], CREDIT)
+    assert store.events("credit")[0].sequence > last
+    credit = store.trajectory("first/win").credit
+    assert credit is not None
+    assert credit.step_advantages == (0.5, 0.75)
+
+
+def test_what_of_a_group_was_played_is_found_by_trial(store: SqliteStore) -> None:
+    assert store.played("nothing yet") == {}
+    again = replace(FIRST.trajectories[2], id="first/crash/1", attempt=1)
+    store.append(again, task=FIRST.task, iteration=1, purpose="train")
+    assert store.played("first") == {one.trial: one for one in (*FIRST.trajectories[:2], again)}
+
+
+def test_flushing_moves_the_log_into_the_database(store: SqliteStore) -> None:
+    before = store.path.stat().st_size
+    store.flush()
+    assert store.path.stat().st_size > before
+
+
 @pytest.mark.parametrize("field", ["task", "purpose", "iteration"])
 def test_a_group_is_of_one_task_purpose_and_iteration(store: SqliteStore, field: str) -> None:
     wrong: dict[str, Any] = {"task": FIRST.task, "purpose": "train", "iteration": 1}
