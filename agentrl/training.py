@@ -111,7 +111,8 @@ class Training:
     def _reinforce(
         self, stage: ReinforceStage, name: str, learner: Learner, settings: LearnerConfig, seed: int
     ) -> None:
-        parts, state, alarms = self.parts, self.state, Alarms(self.parts.config)
+        parts, state = self.parts, self.state
+        alarms = Alarms(parts.config, first=state.step == 0)
 
         def keep(request: GroupRequest, trajectory: Trajectory) -> None:
             self.store.append(
