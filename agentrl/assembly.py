@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from agentrl.core.trajectory import Sampling, Trajectory
 from agentrl.registry import make, resolve
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.rollout.thread import LoopThread
+from agentrl.run_directory import discard_run_directory
+from agentrl.store.sqlite import SqliteStore
 
-__all__ = ["Parts", "assemble", "tasks_of"]
+__all__ = ["Parts", "assemble", "open_new_run", "tasks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,22 @@ def tasks_of(
             f"{count or 1} are wanted: ask for fewer, or let the environment have more"
         )
     return tasks if count is None else tasks[:count]
+
+
+def open_new_run(
+    stack: ExitStack, config: RunConfig, factory: EnvFactory, run_dir: Path
+) -> tuple[Parts, SqliteStore]:
+    """The parts and the store of a new run, closed by ``stack``.
+
+    If one cannot be made the new run directory, in which nothing has happened, is removed again.
+    """
+    try:
+        store = stack.enter_context(SqliteStore.create(run_dir))
+        return stack.enter_context(assemble(config, factory)), store
+    except BaseException:
+        stack.close()
+        discard_run_directory(run_dir)
+        raise
 
 
 @contextmanager

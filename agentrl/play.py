@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from rich.console import Console
 
-from agentrl.assembly import assemble, tasks_of
+from agentrl.assembly import assemble, open_new_run, tasks_of
 from agentrl.config import RunConfig
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Trajectory
@@ -16,9 +17,8 @@ from agentrl.evaluate.panel import evaluate_panel
 from agentrl.evaluate.rendering import success_table
 from agentrl.evaluate.report import SuccessReport
 from agentrl.preflight import check_playing
-from agentrl.rollout.runner import GroupRequest
+from agentrl.rollout.runner import GroupRequest, refuse_if_nothing_finished
 from agentrl.run_directory import create_run_directory
-from agentrl.store.sqlite import SqliteStore
 
 __all__ = ["evaluate", "rollout"]
 
@@ -53,7 +53,8 @@ def rollout(
     factory = check_playing(config)
     chosen = tasks_of(config, factory, split or config.env.train_split, tasks)
     run_dir = create_run_directory(config, command="rollout")
-    with assemble(config, factory) as parts, SqliteStore.create(run_dir) as store:
+    with ExitStack() as stack:
+        parts, store = open_new_run(stack, config, factory, run_dir)
         started = time.perf_counter()
 
         def keep(purpose: str, request: GroupRequest, trajectory: Trajectory) -> None:
@@ -64,6 +65,7 @@ def rollout(
         requests = [GroupRequest(f"rollout-{one.id}", one, group_size, seed) for one in chosen]
         with console.status(f"playing {tasks * group_size} episodes"):
             groups = parts.loop.run(runner.run(requests))
+        refuse_if_nothing_finished(groups)
         seconds = time.perf_counter() - started
     played = [one for group in groups for one in group.trajectories]
     summary = {

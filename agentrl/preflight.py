@@ -55,7 +55,27 @@ def check_training(config: RunConfig) -> EnvFactory:
     if reinforces and config.evaluation.every:
         tasks_of(config, factory, config.env.validation_split, config.evaluation.validation_tasks)
     tasks_of(config, factory, config.env.test_split, config.evaluation.tasks)
+    _refuse_overlap(config, factory)
     return factory
+
+
+def _refuse_overlap(config: RunConfig, factory: EnvFactory) -> None:
+    """Refuse a run whose test or validation panel holds a task that it trains on."""
+    if not config.stages:
+        return
+    env, evaluation = config.env, config.evaluation
+    trained = {task.id for task in tasks_of(config, factory, env.train_split)}
+    panels = [(env.test_split, evaluation.tasks)]
+    if evaluation.every and any(isinstance(stage, ReinforceStage) for stage in config.stages):
+        panels.append((env.validation_split, evaluation.validation_tasks))
+    for split, count in panels:
+        both = [one.id for one in tasks_of(config, factory, split, count) if one.id in trained]
+        if both:
+            raise DataError(
+                f"{len(both)} of the {count} tasks of the split '{split}' are also in "
+                f"'{env.train_split}' (the first: {both[0]}): what is trained on measures nothing. "
+                f"Let the environment '{env.name}' share its tasks out by their content"
+            )
 
 
 def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
@@ -159,6 +179,13 @@ def _check_credit(number: int, stage: ReinforceStage, credit: CreditEstimator) -
 
     Whether it does is seen by what it says of two groups of one, one won and one lost.
     """
+    given = {one.name for one in stage.annotators}
+    if getattr(credit, "needs", ()) and not given:
+        raise ConfigError(
+            f"stages.{number}: credit '{stage.credit.name}' needs "
+            f"{', '.join(credit.needs)} on every step, and no annotator adds it: set "  # type: ignore[attr-defined]
+            f"stages.{number}.annotators (agentrl list annotator)"
+        )
     if stage.group_size > 1:
         return
     try:

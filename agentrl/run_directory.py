@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from agentrl.config import RunConfig, load_config
-from agentrl.core.errors import ConfigError, DataError, SchemaVersionError
+from agentrl.core.errors import AgentRLError, ConfigError, DataError, SchemaVersionError
 from agentrl.store.connection import DATABASE, LOCK
 
 __all__ = [
@@ -118,11 +118,15 @@ def discard_run_directory(path: Path) -> None:
 
 
 def _taken(path: Path) -> str:
-    is_run = (path / MANIFEST_FILE).exists() or (path / CONFIG_FILE).exists()
-    if is_run:
+    if (path / MANIFEST_FILE).exists() or (path / CONFIG_FILE).exists():
+        try:
+            trains = read_manifest(path)["command"] == "train"
+        except AgentRLError:
+            trains = False
+        go_on = f", or go on with that run: agentrl train --resume {path}" if trains else ""
         return (
             f"run_dir '{path}' already holds a run; nothing was overwritten. Choose another "
-            f"(run_dir={path}-2), or go on with that run: agentrl train --resume {path}"
+            f"(run_dir={path}-2){go_on}"
         )
     return (
         f"run_dir '{path}' already holds files that are not a run's; nothing was overwritten. "

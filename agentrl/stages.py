@@ -20,7 +20,7 @@ from agentrl.learn.rows import (
     rows_from_demonstrations,
 )
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
-from agentrl.rollout.runner import GroupRequest, Runner
+from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
 from agentrl.rollout.thread import LoopThread
 
 __all__ = ["Iteration", "TaskCursor", "clone_batches", "reinforce_batches"]
@@ -129,6 +129,7 @@ def reinforce_batches(
             for place, (task, epoch) in enumerate(cursor.take(stage.tasks_per_iteration))
         ]
         groups: Sequence[Group] = loop.run(runner.run(requests))
+        refuse_if_nothing_finished(groups)
         for annotator in annotators:
             groups = annotator.annotate(groups)
         assigned = credit.assign(groups)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentrl.assembly import Parts, assemble
+from agentrl.assembly import Parts, assemble, open_new_run
 from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import RunConfig
 from agentrl.core.errors import AgentRLError
@@ -19,7 +19,7 @@ from agentrl.panels import Panels
 from agentrl.preflight import check_training
 from agentrl.progress import Progress
 from agentrl.resuming import config_to_resume
-from agentrl.run_directory import create_run_directory, discard_run_directory
+from agentrl.run_directory import create_run_directory
 from agentrl.store.sqlite import SqliteStore
 from agentrl.training import Training
 from agentrl.viewer.page import write_page
@@ -40,13 +40,7 @@ def train(config: RunConfig, *, console: Console) -> RunReport:
     factory = check_training(config)
     run_dir = create_run_directory(config)
     with ExitStack() as stack:
-        try:
-            store = stack.enter_context(SqliteStore.create(run_dir))
-            parts = stack.enter_context(assemble(config, factory))
-        except BaseException:
-            stack.close()
-            discard_run_directory(run_dir)
-            raise
+        parts, store = open_new_run(stack, config, factory, run_dir)
         return _execute(_training(parts, store, Progress(console)), run_dir)
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from agentrl.core.errors import AgentRLError, ConfigError
+from agentrl.core.errors import AgentRLError, ConfigError, DataError
 from agentrl.core.task import Task
 from agentrl.envs.toy import CorridorEnv, ToyFactory
 from agentrl.play import rollout
@@ -185,3 +185,30 @@ def test_the_command_line_refuses_at_once_without_loading_torch(
     assert "Traceback" not in ended.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run.yaml", "taken"]
     assert (tmp_path / "taken" / "thesis.txt").read_text() == "precious"
+
+
+class SameTasksEverywhere(NoExpert):
+    """Trains on what it is tested on: its splits differ in name only."""
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        return super().tasks("train")
+
+
+def test_a_test_panel_that_holds_training_tasks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    plugin = "env={name: 'tests.test_preflight:SameTasksEverywhere'}"
+    config = tiny_run(tmp_path / "run", (plugin, RL))
+    with pytest.raises(DataError, match="what is trained on measures nothing"):
+        check_training(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_credit_that_needs_annotations_is_refused_without_an_annotator(tmp_path: Path) -> None:
+    stage = RL.replace("group_size: 2", "group_size: 2, credit: {name: bipace}")
+    with pytest.raises(ConfigError, match=r"hidden.*annotators"):
+        check_training(tiny_run(tmp_path / "run", (stage,)))
+    given = "{name: bipace}, annotators: [{name: hidden_states}]"
+    annotated = stage.replace("{name: bipace}", given)
+    check_training(tiny_run(tmp_path / "run", (annotated,)))

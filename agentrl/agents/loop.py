@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentrl.agents.actions import ActionFormat, parse_action
-from agentrl.core.errors import AgentRLError, EngineError, EnvError, EpisodeError, RecallError
+from agentrl.core.errors import (
+    AgentRLError,
+    ConfigError,
+    DataError,
+    EngineError,
+    EnvError,
+    EpisodeError,
+    RecallError,
+)
 from agentrl.core.message import Message, ParseFailure
 from agentrl.core.protocols import Engine, Env, Memory, Renderer, View
 from agentrl.core.task import derive_seed
@@ -95,6 +103,8 @@ async def play(
     """Play one episode to its end and return its record; the environment is always closed.
 
     Raises:
+        DataError, ConfigError: the environment cannot be made of this task (a damaged game); no
+            machine is at fault, so trying again would not help.
         Exception: a bug outside the environment (in the engine, renderer or memory). Expected
             errors and anything the environment raises are recorded as ``Trajectory.failure``.
     """
@@ -145,6 +155,8 @@ async def play(
         closing = await _close(env, agent.deadlines)
     # A failure to close what had ended well does not spoil the trajectory; it is on the record.
     success = steps[-1].result.success if steps and steps[-1].result else None
+    if success is None and failure is None and stop_reason is not StopReason.TERMINATED:
+        success = False  # a budget ran out before the environment knew: not solved
     return Trajectory(
         id=episode.id,
         group_id=episode.group_id,
@@ -156,7 +168,7 @@ async def play(
         stop_reason=stop_reason,
         failure=failure,
         close_failure=closing,
-        success=None if failure else bool(success),
+        success=None if failure else success,
         final_shown=newest if steps else (),
         wall_s=clock() - started,
     )
@@ -263,6 +275,8 @@ async def _env(boundary: str, call: Awaitable[T], deadlines: Deadlines) -> T:
         late = EnvError(f"{boundary} did not return within {deadlines.env_s:g} s")
         raise _Failed.at(boundary, late) from error
     except AgentRLError as error:
+        if boundary == "make" and isinstance(error, DataError | ConfigError):
+            raise  # no machine can play such a task: a damaged game, a wrong setting
         raise _Failed.at(boundary, error) from error
     except Exception as error:
         wrapped = EnvError(f"{boundary} raised {type(error).__name__}: {error}")

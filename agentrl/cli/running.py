@@ -112,7 +112,7 @@ def rollout(
 def _source(path: Path, overrides: list[str]) -> Any:
     """The configuration of a run file, or of a finished run with its trained model."""
     from agentrl.config import load_config
-    from agentrl.run_directory import CONFIG_FILE
+    from agentrl.run_directory import CONFIG_FILE, read_manifest
     from agentrl.train import MODEL_DIRECTORY
 
     if not path.is_dir():
@@ -123,5 +123,6 @@ def _source(path: Path, overrides: list[str]) -> Any:
             f"'{path}' is not the directory of a finished run: it needs {CONFIG_FILE} and "
             f"{MODEL_DIRECTORY}/; give a run file or a run directory"
         )
+    read_manifest(path)
     trained = [f"model.path={model}", "model.create=null"]
     return load_config(path / CONFIG_FILE, [*trained, *overrides])

@@ -99,6 +99,7 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
     if folder.is_dir():
         _require_weights(folder)
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     if device == "auto":
@@ -112,8 +113,10 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
     try:
         with _quiet_bars():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot load the model '{path}': {_brief(error)}") from error
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(
+            f"cannot load the model '{path}': {_brief(error)}; its files may be damaged"
+        ) from error
     model = model.to(target).eval()
     return model
 

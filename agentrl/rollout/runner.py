@@ -17,7 +17,7 @@ from agentrl.core.protocols import EnvFactory
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Group, Trajectory
 
-__all__ = ["GroupRequest", "Limits", "Runner"]
+__all__ = ["GroupRequest", "Limits", "Runner", "refuse_if_nothing_finished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,22 @@ class Runner:
                 f"{health.failures} episodes in a row failed and none finished; stopping. "
                 f"First cause: {health.first}"
             )
+
+
+def refuse_if_nothing_finished(groups: Sequence[Group]) -> None:
+    """Stop where every episode of a rollout failed, however few they were.
+
+    Raises:
+        EpisodeError: with the first cause.
+    """
+    played = [one for group in groups for one in group.trajectories]
+    causes = [one.failure for one in played if one.failure is not None]
+    if causes and len(causes) == len(played):
+        first = causes[0]
+        raise EpisodeError(
+            f"all {len(played)} episodes failed and none finished; stopping. First cause: "
+            f"{first.boundary}: {first.error}: {first.message}"
+        )
 
 
 def _check_same(known: Trajectory, request: GroupRequest, seed: int) -> None:

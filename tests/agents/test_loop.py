@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from agentrl.agents.loop import Agent, Budgets, Deadlines, Episode, play
-from agentrl.core.errors import AgentRLError, EngineError, SandboxDiedError
+from agentrl.core.errors import (
+    AgentRLError,
+    ConfigError,
+    DataError,
+    EngineError,
+    SandboxDiedError,
+)
 from agentrl.core.protocols import Env
 from agentrl.core.trajectory import Sampling, StepResult, StopReason, Trajectory
 from agentrl.engines.scripted import Answer, Hang, Raise, ScriptedEngine
@@ -246,6 +252,28 @@ def test_a_bug_in_a_part_of_ours_stops_the_run_and_still_closes_the_environment(
     with pytest.raises(KeyError, match="a bug"):
         run(agent(engine), env)
     assert (env.closes, engine.released) == (1, [EPISODE.id])
+
+
+@pytest.mark.parametrize("error", [DataError("game 7 is damaged"), ConfigError("no such mode")])
+def test_a_task_that_no_machine_can_play_stops_the_run_in_words(error: Exception) -> None:
+    async def make() -> Env:
+        raise error
+
+    engine = ScriptedEngine([ids("a")])
+    with pytest.raises(type(error), match=str(error)):
+        asyncio.run(play(agent(engine), make, EPISODE))
+    assert engine.released == [EPISODE.id]
+
+
+def test_success_that_the_environment_never_told_stays_unknown_unless_a_budget_ran_out() -> None:
+    untold = replace(WIN, success=None)
+    ended = run(agent(ScriptedEngine([ids("a")])), ScriptedEnv(say("s"), [untold]))
+    assert ended.success is None
+    cut = run(
+        agent(ScriptedEngine([ids("a")]), budgets=Budgets(max_steps=1)),
+        ScriptedEnv(say("s"), [GO_ON]),
+    )
+    assert cut.success is False
 
 
 def test_a_failure_to_close_is_recorded_and_spoils_nothing() -> None:

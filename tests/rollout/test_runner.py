@@ -14,7 +14,7 @@ from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Group, Sampling, StepResult, Trajectory
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.memory.transcript import Transcript
-from agentrl.rollout.runner import GroupRequest, Limits, Runner
+from agentrl.rollout.runner import GroupRequest, Limits, Runner, refuse_if_nothing_finished
 from agentrl.rollout.thread import LoopThread
 from agentrl.testing.characters import CharacterRenderer
 from agentrl.testing.scripts import ScriptedEnv, ScriptedFactory, say
@@ -145,6 +145,13 @@ def test_when_nothing_can_succeed_the_run_stops_and_says_the_first_cause() -> No
         play(factory, retries=1, give_up_after=6, concurrency=2)
     assert len(factory.made) < 12
     assert all(env.closes == 1 for env in factory.made)
+
+
+def test_a_rollout_of_which_nothing_finished_stops_the_run_however_small_it_was() -> None:
+    factory = ScriptedFactory(lambda *_: ScriptedEnv(say("s"), [OSError("no display")]), count=2)
+    with pytest.raises(EpisodeError, match=r"all 2 episodes failed.*no display"):
+        refuse_if_nothing_finished(play(factory, size=1, retries=1, give_up_after=16))
+    refuse_if_nothing_finished(play(ScriptedFactory(win, count=2)))
 
 
 def test_a_bug_stops_everything_at_once_and_leaves_nothing_open() -> None:

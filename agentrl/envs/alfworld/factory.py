@@ -160,7 +160,8 @@ class AlfworldFactory:
                 f"no games of the task types {', '.join(self._task_types)} in {root / split}; "
                 "choose others with task_types, or another split"
             )
-        return tuple(tasks.values())
+        # By content, not by path: the first tasks of a list are then a fair sample of its kinds.
+        return tuple(sorted(tasks.values(), key=lambda task: task.id))
 
     def _game(self, task: Task) -> Game:
         """The game of a task; the last ones are kept, for a group plays one game many times."""
