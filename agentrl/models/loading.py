@@ -54,7 +54,7 @@ def _builtin(name: str) -> Path:
     known = sorted(one.parent.name for one in BUILTIN_FOLDER.glob("*/config.json"))
     if name not in known:
         raise UnknownPluginError(
-            f"unknown built-in model '{_BUILTIN}{name}'{nearest(name, known)}. "
+            f"unknown built-in model '{_BUILTIN}{name}'{nearest(name, known) or '.'} "
             f"Shipped: {', '.join(known) or 'none'}. For a folder give its path without 'builtin:'."
         )
     return BUILTIN_FOLDER / name
