@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentrl.assembly import Parts
@@ -60,6 +60,9 @@ class Panels:
             self.store.append(trajectory, task=request.task, iteration=iteration, purpose=purpose)
 
         runner = self.parts.runner(sampling, keep, partial(_recorded, self.store))
+        if measured:
+            # Also where episodes failed: what was measured stands, whatever the limits are now.
+            runner = replace(runner, limits=replace(runner.limits, retries=0))
         # The panel's seed is the same before and after: the difference is paired.
         seed = derive_seed(self.parts.config.seed, "panel")
         report = self.parts.loop.run(

@@ -71,7 +71,8 @@ class Runner:
     ``on_trajectory`` is called with every finished record (failed attempts too) before it counts
     as delivered: the store's place. ``recorded`` gives, by trial, what of a group was played before
     the run was killed: the last attempt at each. It is not played again, unless it failed and an
-    attempt is left.
+    attempt is left; or unless nothing recorded finished, for then the machine was at fault and may
+    have been mended since: all attempts are made anew.
     """
 
     factory: EnvFactory
@@ -89,34 +90,42 @@ class Runner:
             Exception: a bug in an agent part stops everything.
         """
         slots = [_Slot(one, self.recorded(one), [None] * one.size) for one in requests]
+        recorded = [one for slot in slots for one in slot.recorded.values()]
+        spent = self.limits.retries if any(one.failure is None for one in recorded) else None
         waiting = deque((slot, member) for slot in slots for member in range(slot.request.size))
         health = _Health()
         workers = min(self.limits.concurrency, len(waiting))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(workers):
-                    tasks.create_task(self._work(waiting, health))
+                    tasks.create_task(self._work(waiting, health, spent))
         except BaseExceptionGroup as group:
             # Every worker stops for the first cause; the others were only cancelled.
             raise group.exceptions[0] from None
         return [_group(slot) for slot in slots]
 
-    async def _work(self, waiting: deque[tuple[_Slot, int]], health: _Health) -> None:
+    async def _work(
+        self, waiting: deque[tuple[_Slot, int]], health: _Health, spent: int | None
+    ) -> None:
         while waiting:
             slot, member = waiting.popleft()
-            slot.trajectories[member] = await self._episode(slot, member, health)
+            slot.trajectories[member] = await self._episode(slot, member, health, spent)
 
-    async def _episode(self, slot: _Slot, member: int, health: _Health) -> Trajectory:
+    async def _episode(
+        self, slot: _Slot, member: int, health: _Health, spent: int | None
+    ) -> Trajectory:
+        """``spent``: the attempt after which a recorded failure is final; ``None``: none is."""
         request = slot.request
         trial = request.first_trial + member
         seed = derive_seed(request.seed, request.task.id, trial)
         known = slot.recorded.get(trial)
         if known is not None:
             _check_same(known, request, seed)
-            if known.failure is None or known.attempt >= self.limits.retries:
+            if known.failure is None or (spent is not None and known.attempt >= spent):
                 return known
-        attempts = range(0 if known is None else known.attempt + 1, self.limits.retries + 1)
-        for attempt in attempts:
+        first = 0 if known is None else known.attempt + 1
+        last = self.limits.retries if spent is not None else first + self.limits.retries
+        for attempt in range(first, last + 1):
             episode = Episode(request.id, request.task.id, trial, attempt, seed)
             trajectory = await play(
                 self.agent, lambda: self.factory.make(request.task, seed=seed), episode

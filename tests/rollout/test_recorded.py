@@ -75,17 +75,30 @@ def test_only_what_is_missing_is_played() -> None:
 
 
 def test_a_failed_attempt_is_followed_by_the_next_one() -> None:
+    whole, _ = play(ScriptedFactory(win), {})
     failed, _ = play(ScriptedFactory(crash), {}, retries=0)
-    group, played = play(ScriptedFactory(win), by_trial(failed), retries=1)
-    assert played == ["g/0/1", "g/1/1", "g/2/1"]
+    known = by_trial(failed) | {0: whole.trajectories[0]}
+    group, played = play(ScriptedFactory(win), known, retries=1)
+    assert played == ["g/1/1", "g/2/1"]
     assert all(one.failure is None for one in group.trajectories)
 
 
 def test_a_task_that_used_up_its_attempts_is_not_drawn_again() -> None:
+    whole, _ = play(ScriptedFactory(win), {})
+    failed, _ = play(ScriptedFactory(crash), {}, retries=1)
+    known = {0: whole.trajectories[0], 1: failed.trajectories[1], 2: failed.trajectories[2]}
+    group, played = play(ScriptedFactory(win), known, retries=1)
+    assert played == []
+    assert {one.trial: one for one in group.trajectories} == known
+
+
+def test_a_run_that_stopped_because_everything_failed_can_go_on() -> None:
     failed, _ = play(ScriptedFactory(crash), {}, retries=1)
     group, played = play(ScriptedFactory(win), by_trial(failed), retries=1)
-    assert played == []
-    assert group == failed
+    assert played == ["g/0/2", "g/1/2", "g/2/2"]
+    assert all(one.success for one in group.trajectories)
+    _, played = play(ScriptedFactory(crash), by_trial(failed), retries=1)
+    assert played == ["g/0/2", "g/0/3", "g/1/2", "g/1/3", "g/2/2", "g/2/3"]
 
 
 def test_episodes_of_another_run_are_refused() -> None:
