@@ -125,7 +125,7 @@ def _finish(training: Training, run_dir: Path) -> RunReport:
         training.progress,
     )
     for text in getattr(parts.agent.renderer, "prefix_breaks", ()):
-        training.warn(f"chat template: {text}")
+        training.warn(text)
 
     def test(purpose: str, iteration: int) -> Evaluation:
         with progress.status(f"evaluating on the test panel ({purpose})"):

@@ -212,6 +212,25 @@ def test_a_model_that_makes_no_sense_does_no_harm(tmp_path: Path, run_dir: Path,
     assert "episodes were cut short" in warnings
 
 
+class Rewriting(PlainRenderer):
+    """A renderer that says of its template what the chat renderer says of some."""
+
+    prefix_breaks = ("the chat template of 'x' drops thinking", "and again elsewhere")
+
+
+def test_a_template_that_rewrites_history_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    shown = Console(record=True, width=300, file=io.StringIO())
+    plugin = "agent.renderer.name=tests.test_train:Rewriting"
+    panel = "evaluation={tasks: 1, every: 0, greedy: false}"
+    train(tiny_run(tmp_path / "run", [plugin, panel, "stages=[]"]), console=shown)
+    text = shown.export_text()
+    for one in Rewriting.prefix_breaks:
+        assert text.count(f"warning: {one}") == 1
+
+
 def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     # The environment writes down what it opens and closes, and steps slowly enough to be caught.
     (tmp_path / "slow_toy.py").write_text(
