@@ -61,7 +61,8 @@ def save_checkpoint(
                 model.save_pretrained(new / name)
             if tokenizer is not None:
                 tokenizer.save_pretrained(new / "model")
-        torch.save(dict(state), new / "optimiser.pt")
+        with (new / "optimiser.pt").open("wb") as file:  # its errors name the cause, torch's do not
+            torch.save(dict(state), file)
         (new / "learner.json").write_text(
             json.dumps({"schema_version": SCHEMA_VERSION, **counters}, indent=1), encoding="utf-8"
         )
@@ -69,7 +70,10 @@ def save_checkpoint(
             _force_to_disk(each)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise StoreError(f"cannot write the checkpoint '{path}': {_first_line(error)}") from error
+        cause = error
+        while isinstance(cause.__context__, OSError):
+            cause = cause.__context__
+        raise StoreError(f"cannot write '{path}': {_first_line(cause)}") from error
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
