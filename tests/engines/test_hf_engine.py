@@ -3,82 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import pytest
 import torch
 from transformers import PreTrainedModel
 
 from agentrl.core.task import derive_seed
-from agentrl.core.trajectory import Sample, Sampling
+from agentrl.core.trajectory import Sample
 from agentrl.engines.hf import HfEngine
 from agentrl.testing.contract import assert_contract
 from agentrl.testing.contracts.engine import CHECKS, EngineSubject
+from agentrl.testing.driving import VOCABULARY, forward_logprobs, prompt_of, run, sample, until
 from agentrl.testing.tiny_models import tiny_model
 
-T = TypeVar("T")
-VOCABULARY = 48
 STOP = (0, 1, 2, 3)
 
 
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     return tiny_model(VOCABULARY, hidden_size=32, layers=2, seed=3, max_length=512)
-
-
-def prompt_of(seed: int, length: int) -> list[int]:
-    return [derive_seed("prompt", seed, place) % VOCABULARY for place in range(length)]
-
-
-def sample(
-    engine: HfEngine,
-    prompt: Sequence[int],
-    *,
-    episode: str = "a",
-    seed: int = 0,
-    stop: tuple[int, ...] = (),
-    max_tokens: int = 8,
-    temperature: float = 1.0,
-) -> Coroutine[Any, Any, Sample]:
-    return engine.sample(
-        prompt,
-        sampling=Sampling(temperature=temperature, max_tokens=max_tokens),
-        stop_token_ids=stop,
-        seed=seed,
-        episode_id=episode,
-    )
-
-
-def run(engine: HfEngine, work: Callable[[], Awaitable[T]]) -> T:
-    """Run ``work`` in a fresh loop, with a deadline, and close the engine."""
-
-    async def main() -> T:
-        try:
-            async with asyncio.timeout(30):
-                return await work()
-        finally:
-            await engine.aclose()
-
-    return asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Turn the event loop until ``condition`` holds."""
-    while not condition():  # noqa: ASYNC110 - the engine has no event for this
-        await asyncio.sleep(0)
-
-
-def forward_logprobs(
-    model: PreTrainedModel, prompt: Sequence[int], answer: Sample, temperature: float = 1.0
-) -> list[float]:
-    """Log-probabilities of an answer by one plain forward pass over the whole sequence."""
-    ids = [*prompt, *answer.token_ids]
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids])).logits[0].float() / temperature
-    logprobs = torch.log_softmax(logits, -1)
-    start = len(prompt)
-    return [float(logprobs[place - 1, ids[place]]) for place in range(start, len(ids))]
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
