@@ -12,11 +12,16 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that the model made. ``arguments`` is a JSON object."""
+    """One call that the model made. ``arguments`` is a JSON object.
+
+    ``problem`` says, in words for the model, why the call cannot be run (its JSON is broken, say);
+    it is then never dispatched but answered with that text. ``None``: nothing is wrong with it.
+    """
 
     id: str
     name: str
     arguments: Mapping[str, Any]
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,10 +98,18 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds spent on a step, by cause."""
+    """Seconds spent on a step, by cause.
+
+    Attributes:
+        sample_s: The engine's, from the request to the answer. env_s: The environment's.
+        tool_s: The part of ``env_s`` spent in tools. wait_s: Waiting for a free slot of some limit,
+            in neither of the others.
+    """
 
     sample_s: float = 0.0
     env_s: float = 0.0
+    tool_s: float = 0.0
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

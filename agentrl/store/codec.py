@@ -6,6 +6,7 @@ import json
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 from agentrl.core.errors import StoreError
@@ -102,7 +103,11 @@ def message_data(message: Message) -> dict[str, Any]:
         data["reasoning"] = message.reasoning
     if message.tool_calls:
         data["tool_calls"] = [
-            [call.id, call.name, plain(call.arguments)] for call in message.tool_calls
+            [
+                *(call.id, call.name, plain(call.arguments)),
+                *([] if call.problem is None else [call.problem]),
+            ]
+            for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id
@@ -115,8 +120,8 @@ def message_from(data: dict[str, Any]) -> Message:
         content=data["content"],
         reasoning=data.get("reasoning"),
         tool_calls=tuple(
-            ToolCall(id, name, restored(arguments))
-            for id, name, arguments in data.get("tool_calls", ())
+            ToolCall(id, name, restored(arguments), *problem)
+            for id, name, arguments, *problem in data.get("tool_calls", ())
         ),
         tool_call_id=data.get("tool_call_id"),
     )
@@ -168,7 +173,7 @@ def encode_step(step: Step, held: tuple[int, ...], before: StepResult | None) ->
         "action_key": step.action_key,
         "versions": step.sample.versions,
         "finish": step.sample.finish_reason,
-        "timings": [step.timings.sample_s, step.timings.env_s],
+        "timings": list(astuple(step.timings)),
     }
     if step.result is not None:
         record["result"] = _result_data(step.result)

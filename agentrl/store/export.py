@@ -165,6 +165,8 @@ def _step(step: Step) -> dict[str, Any]:
         "parse_status": _text(step.parse_status),
         "sample_s": step.timings.sample_s,
         "env_s": step.timings.env_s,
+        "tool_s": step.timings.tool_s,
+        "wait_s": step.timings.wait_s,
     }
     if result is None:
         return row
@@ -203,7 +205,12 @@ def _credit(credit: TrajectoryCredit | None, position: int) -> dict[str, Any]:
 
 def _message(message: Message) -> dict[str, Any]:
     calls = [
-        {"id": _text(one.id), "name": _text(one.name), "arguments": _json(one.arguments)}
+        {
+            "id": _text(one.id),
+            "name": _text(one.name),
+            "arguments": _json(one.arguments),
+            "problem": None if one.problem is None else _text(one.problem),
+        }
         for one in message.tool_calls
     ]
     return {

@@ -77,6 +77,8 @@ def step_schema() -> pyarrow.Schema:
             "metrics": named,
             "sample_s": real,
             "env_s": real,
+            "tool_s": real,
+            "wait_s": real,
             "advantage": real,
             "token_advantages": pa.list_(real),
             "advantage_parts": named,
@@ -91,7 +93,7 @@ def _message_type() -> pyarrow.DataType:
     import pyarrow as pa
 
     text = pa.string()
-    call = pa.struct({"id": text, "name": text, "arguments": text})
+    call = pa.struct({"id": text, "name": text, "arguments": text, "problem": text})
     return pa.struct(
         {
             "role": text,

@@ -49,7 +49,10 @@ message = st.builds(
     content=text,
     reasoning=st.none() | text,
     tool_calls=st.lists(
-        st.builds(ToolCall, text, text, st.dictionaries(text, json_like, max_size=2)), max_size=2
+        st.builds(
+            ToolCall, text, text, st.dictionaries(text, json_like, max_size=2), st.none() | text
+        ),
+        max_size=2,
     ).map(tuple),
     tool_call_id=st.none() | text,
 )
@@ -91,7 +94,7 @@ steps = st.builds(
     parse_status=st.sampled_from(("ok", "no_action", "truncated")),
     result=st.none() | results,
     kind=st.sampled_from(("act", "summary", "skill")),
-    timings=st.builds(Timings, floats, floats),
+    timings=st.builds(Timings, floats, floats, floats, floats),
     answer=st.none() | message,
 )
 failures = st.none() | st.builds(Failure, text, text, text)
@@ -169,11 +172,11 @@ def test_no_field_of_a_record_is_forgotten() -> None:
     known = {
         Task: "id env split payload kind",
         Message: "role content reasoning tool_calls tool_call_id",
-        ToolCall: "id name arguments",
+        ToolCall: "id name arguments problem",
         Sample: "token_ids logprobs versions finish_reason",
         Observation: "messages anchor admissible",
         StepResult: "observation reward terminated truncated action_valid success metrics",
-        Timings: "sample_s env_s",
+        Timings: "sample_s env_s tool_s wait_s",
         Step: "index shown anchor prompt_ids sample action action_key parse_status result kind"
         " timings answer",
         Failure: "boundary error message",

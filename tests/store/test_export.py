@@ -64,7 +64,12 @@ def told(message: Message) -> dict[str, Any]:
         "content": message.content.replace("\ud800", "\\ud800"),
         "reasoning": message.reasoning,
         "tool_calls": [
-            {"id": one.id, "name": one.name, "arguments": json.dumps(one.arguments)}
+            {
+                "id": one.id,
+                "name": one.name,
+                "arguments": json.dumps(one.arguments),
+                "problem": one.problem,
+            }
             for one in message.tool_calls
         ],
         "tool_call_id": message.tool_call_id,
@@ -93,6 +98,8 @@ def test_steps_come_back_equal(run_dir: Path, tmp_path: Path) -> None:
         assert row["action"] == told(step.action)
         assert (row["kind"], row["finish_reason"]) == (step.kind, step.sample.finish_reason)
         assert row["parse_status"] == step.parse_status
+        spent = ("sample_s", "env_s", "tool_s", "wait_s")
+        assert [row[name] for name in spent] == [getattr(step.timings, name) for name in spent]
         assert row["anchor"] == json.dumps(step.anchor, ensure_ascii=False)
         if step.result is None:
             assert row["reward"] is row["terminated"] is row["observed"] is None

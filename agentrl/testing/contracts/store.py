@@ -47,7 +47,10 @@ def rich_group(name: str = "rich") -> Group:
             "assistant",
             "",
             reasoning="look first",
-            tool_calls=(ToolCall("c1", "search", {"q": "cat", "n": 3, "deep": {"$tuple": [1]}}),),
+            tool_calls=(
+                ToolCall("c1", "search", {"q": "cat", "n": 3, "deep": {"$tuple": [1]}}),
+                ToolCall("c2", "", {}, problem="invalid JSON: a comma too many"),
+            ),
         ),
         action_key="search q=cat",
         parse_status="ok",
@@ -57,7 +60,7 @@ def rich_group(name: str = "rich") -> Group:
             terminated=False,
             metrics={"hits": 3.0},
         ),
-        timings=Timings(0.25, 1 / 3),
+        timings=Timings(0.25, 1 / 3, tool_s=0.1, wait_s=2.5),
     )
     second = replace(
         first,
