@@ -23,6 +23,7 @@ __all__ = ["KINDS", "make", "names", "resolve", "verify"]
 KINDS = (
     "annotator",
     "credit",
+    "dialect",
     "engine",
     "env",
     "evaluator",

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from agentrl.core.message import Message, ParseFailure
+from agentrl.dialects.thinking import THINK_CLOSE, THINK_OPEN
 from agentrl.renderers.encoding import TextEncoder
 
 __all__ = ["THINK_CLOSE", "THINK_OPEN", "join_reasoning", "read_answer", "split_reasoning"]
-
-THINK_OPEN = "<think>"
-THINK_CLOSE = "</think>"
 
 
 def split_reasoning(text: str, *, opened: bool = False) -> tuple[str | None, str] | None:
