@@ -1,22 +1,101 @@
-"""What a policy said, to the command an environment gets. Pure; never raises on what it is given.
+"""What a policy said, to what an environment gets. Pure; never raises on what it is given.
 
-Two formats. ``bare``: the whole answer is the command. ``tagged``: the command stands in
-``<action>...</action>``, after thinking in ``<think>...</think>`` that nobody executes.
+Three formats. ``bare``: the whole answer is the command. ``tagged``: the command stands in
+``<action>...</action>``, after thinking in ``<think>...</think>`` that nobody executes. ``tools``:
+the answer calls tools in the dialect of its model, see ``tool_calls.py``.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from agentrl.core.message import Message, ParseFailure
-from agentrl.renderers.answer import THINK_CLOSE, THINK_OPEN
+from agentrl.agents.tool_calls import failed_call, read_calls
+from agentrl.core.message import Message, ParseFailure, ToolSpec
+from agentrl.dialects.action import ACTION_CLOSE, ACTION_OPEN
+from agentrl.dialects.reading import Dialect
+from agentrl.dialects.thinking import THINK_CLOSE, THINK_OPEN, split_thinking
+from agentrl.dialects.writing import format_call
 
-__all__ = ["ACTION_CLOSE", "ACTION_OPEN", "ActionFormat", "format_action", "parse_action"]
+__all__ = [
+    "ACTION_CLOSE",
+    "ACTION_OPEN",
+    "ActionFormat",
+    "action_key",
+    "format_action",
+    "parse_action",
+    "read_action",
+    "write_action",
+]
 
-ActionFormat = Literal["bare", "tagged"]
-ACTION_OPEN = "<action>"
-ACTION_CLOSE = "</action>"
+ActionFormat = Literal["bare", "tagged", "tools"]
+
+
+def read_action(
+    answer: Message | ParseFailure,
+    action_format: ActionFormat,
+    dialect: Dialect,
+    tools: Sequence[ToolSpec] = (),
+    *,
+    truncated: bool = False,
+) -> tuple[Message, Message, str]:
+    """What was said, the message for the environment, and the parse status.
+
+    Without an action the environment gets the empty command; where it has tools, a call that
+    cannot be run and says why.
+
+    Args:
+        answer: From the renderer.
+        action_format: How actions stand in answers.
+        dialect: How calls do, for ``tools``.
+        tools: On offer in the environment.
+        truncated: The answer was cut by its length limit.
+    """
+    said = _as_said(answer) if isinstance(answer, ParseFailure) else answer
+    if action_format == "tools":
+        if isinstance(answer, ParseFailure):
+            return said, failed_call(answer, dialect), answer.kind
+        return said, *read_calls(answer, dialect, tools, truncated=truncated)
+    action = answer
+    if not isinstance(action, ParseFailure):
+        action = parse_action(action, action_format, truncated=truncated)
+    if isinstance(action, ParseFailure):
+        return said, Message("assistant", ""), action.kind
+    return said, action, "ok"
+
+
+def write_action(
+    action: Message,
+    action_format: ActionFormat,
+    dialect: Dialect,
+    tools: Sequence[ToolSpec] = (),
+) -> Message:
+    """The assistant message that says ``action``; ``read_action`` reads it back.
+
+    Raises:
+        DataError: the dialect cannot say it.
+    """
+    if action_format == "tools":
+        content = format_call(dialect, action, tools)
+        return Message("assistant", content, reasoning=action.reasoning)
+    return format_action(action.content, action_format, reasoning=action.reasoning)
+
+
+def action_key(action: Message) -> str:
+    """The executed action, normalised: the same key = the same action.
+
+    Calls: each tool's name and its arguments as JSON with sorted keys, in call order; those with a
+    problem were not executed. Without calls: the text with white space made equal.
+    """
+    if not action.tool_calls:
+        return " ".join(action.content.split())
+    made = [call for call in action.tool_calls if call.problem is None]
+    return "\n".join(
+        f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, separators=(',', ':'))}"
+        for call in made
+    )
 
 
 def parse_action(
@@ -26,8 +105,9 @@ def parse_action(
 
     Args:
         message: What the renderer made of the sampled ids; its reasoning may already be apart.
-        action_format: ``bare`` or ``tagged``. Tagged: the last complete ``<action>`` outside
-            thinking counts; an action drafted inside ``<think>`` is never executed.
+        action_format: ``bare`` or ``tagged`` (``tools`` is for ``read_calls``). Tagged: the last
+            complete ``<action>`` outside thinking counts; an action drafted inside ``<think>`` is
+            never executed.
         truncated: The answer was cut by its length limit. Then it is never executed, whatever it
             holds, and never repaired.
 
@@ -43,7 +123,7 @@ def parse_action(
         if not command:
             return _failure("empty_action", "expected a command, got an empty answer", message)
         return replace(message, content=command)
-    thoughts, spoken, closed = _apart(message.content)
+    thoughts, spoken, closed = split_thinking(message.content)
     if not closed:
         return _failure("unclosed_think", f"{THINK_OPEN} is never closed", message)
     found = next((one for one in map(_last_action, reversed(spoken)) if one is not None), None)
@@ -72,28 +152,13 @@ def format_action(
     return Message("assistant", content, reasoning=reasoning)
 
 
-def _apart(text: str) -> tuple[list[str], list[str], bool]:
-    """Thoughts, the pieces of text outside them, and whether the last thought is closed.
-
-    Text before a ``</think>`` that nothing opened is a thought: the prompt may have opened it.
-    """
-    thoughts: list[str] = []
-    spoken: list[str] = []
-    while text:
-        before, opening, after = text.partition(THINK_OPEN)
-        unopened, stray, rest = before.partition(THINK_CLOSE)
-        if stray:
-            thoughts.append("".join((*spoken, unopened)).strip())
-            spoken, text = [], rest + opening + after
-            continue
-        spoken.append(before)
-        if not opening:
-            break
-        thought, closing, text = after.partition(THINK_CLOSE)
-        thoughts.append(thought.strip())
-        if not closing:
-            return thoughts, spoken, False
-    return thoughts, spoken, True
+def _as_said(failure: ParseFailure) -> Message:
+    """What a failed answer said. An open thought is kept as one: rendered anew, it is closed."""
+    text = failure.content.lstrip()
+    opened = text.startswith(THINK_OPEN)
+    if failure.kind == "unclosed_think" or (opened and THINK_CLOSE not in text):
+        return Message("assistant", "", reasoning=text.removeprefix(THINK_OPEN).strip())
+    return Message("assistant", failure.content)
 
 
 def _last_action(text: str) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from agentrl.agents.actions import ActionFormat, parse_action
+from agentrl.agents.actions import ActionFormat, action_key, read_action
 from agentrl.core.errors import (
     AgentRLError,
     ConfigError,
@@ -24,7 +24,7 @@ from agentrl.core.errors import (
     EpisodeError,
     RecallError,
 )
-from agentrl.core.message import Message, ParseFailure
+from agentrl.core.message import Message
 from agentrl.core.protocols import Engine, Env, Memory, Renderer, View
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import (
@@ -37,6 +37,8 @@ from agentrl.core.trajectory import (
     Timings,
     Trajectory,
 )
+from agentrl.dialects.hermes import HERMES
+from agentrl.dialects.reading import Dialect
 
 __all__ = ["Agent", "Budgets", "Deadlines", "Episode", "play"]
 
@@ -66,13 +68,17 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A policy and how it meets its environments."""
+    """A policy and how it meets its environments.
+
+    ``dialect`` is how it writes calls, where ``action_format`` is ``tools``.
+    """
 
     engine: Engine
     renderer: Renderer
     make_memory: Callable[[], Memory]
     sampling: Sampling
     action_format: ActionFormat = "tagged"
+    dialect: Dialect = HERMES
     system_prompt: str = ""
     budgets: Budgets = Budgets()
     deadlines: Deadlines = Deadlines()
@@ -130,7 +136,13 @@ async def play(
             asked = clock()
             sample = await _sample(agent, prompt, room, episode, len(steps))
             answered = clock()
-            answer, action, status = _read(agent, sample)
+            answer, action, status = read_action(
+                agent.renderer.parse(sample.token_ids),
+                agent.action_format,
+                agent.dialect,
+                env.tools,
+                truncated=sample.finish_reason == "length",
+            )
             result = _checked(await _env("step", env.step(action), agent.deadlines))
             steps.append(
                 Step(
@@ -140,7 +152,7 @@ async def play(
                     prompt_ids=tuple(prompt),
                     sample=sample,
                     action=action,
-                    action_key=" ".join(action.content.split()),
+                    action_key=action_key(action),
                     parse_status=status,
                     result=result,
                     timings=Timings(answered - asked, clock() - answered),
@@ -226,22 +238,6 @@ async def _sample(
         raise _Failed.at("sample", late) from error
     except EpisodeError as error:
         raise _Failed.at("sample", error) from error
-
-
-def _read(agent: Agent, sample: Sample) -> tuple[Message, Message, str]:
-    """What was said, the message for the environment, and the parse status.
-
-    Without an action the environment gets the empty command.
-    """
-    answer = action = agent.renderer.parse(sample.token_ids)
-    if not isinstance(answer, ParseFailure):
-        truncated = sample.finish_reason == "length"
-        action = parse_action(answer, agent.action_format, truncated=truncated)
-    if isinstance(answer, ParseFailure):
-        answer = Message("assistant", answer.content)
-    if isinstance(action, ParseFailure):
-        return answer, Message("assistant", ""), action.kind
-    return answer, action, "ok"
 
 
 def _checked(result: StepResult) -> StepResult:
