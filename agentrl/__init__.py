@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what __getattr__ finds at run time, for type checkers and editors
     from agentrl.core.errors import (
+        AbandonedError,
         AgentRLError,
         ConfigError,
         DataError,
+        DeadlineError,
         EngineError,
+        EnvDiedError,
         EnvError,
         EpisodeError,
         LearnerError,
         MissingDependencyError,
+        PoisonedTaskError,
         RecallError,
         SandboxDiedError,
         SandboxError,
@@ -79,6 +83,7 @@ if TYPE_CHECKING:  # what __getattr__ finds at run time, for type checkers and e
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbandonedError",
     "AgentRLError",
     "Annotator",
     "Batch",
@@ -86,10 +91,12 @@ __all__ = [
     "CreditEstimator",
     "CreditResult",
     "DataError",
+    "DeadlineError",
     "Demonstration",
     "Demonstrator",
     "Engine",
     "EngineError",
+    "EnvDiedError",
     "Env",
     "EnvError",
     "EnvFactory",
@@ -103,6 +110,7 @@ __all__ = [
     "MissingDependencyError",
     "Observation",
     "ParseFailure",
+    "PoisonedTaskError",
     "RecallError",
     "Renderer",
     "Row",

@@ -181,7 +181,9 @@ def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
         action_format=settings.action_format,
         system_prompt=settings.system_prompt,
         budgets=Budgets(settings.max_steps, settings.max_tokens, settings.max_seconds),
-        deadlines=Deadlines(config.rollout.step_timeout_s, config.rollout.sample_timeout_s),
+        deadlines=Deadlines(
+            step_s=config.rollout.step_timeout_s, sample_s=config.rollout.sample_timeout_s
+        ),
     )
 
 

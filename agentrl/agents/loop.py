@@ -7,23 +7,16 @@ the machine does wrong becomes a ``Failure`` on the record, never a reward.
 
 from __future__ import annotations
 
-import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agentrl.agents.actions import ActionFormat, action_key, read_action
-from agentrl.core.errors import (
-    AgentRLError,
-    ConfigError,
-    DataError,
-    EngineError,
-    EnvError,
-    EpisodeError,
-    RecallError,
-)
+from agentrl.agents.flight import Deadlines, Episode, Failed, Flight
+from agentrl.agents.gate import TokenGate
+from agentrl.agents.results import checked_observation, checked_result
+from agentrl.core.errors import EnvError
 from agentrl.core.message import Message
 from agentrl.core.protocols import Engine, Env, Memory, Renderer, View
 from agentrl.core.task import derive_seed
@@ -32,7 +25,6 @@ from agentrl.core.trajectory import (
     Sample,
     Sampling,
     Step,
-    StepResult,
     StopReason,
     Timings,
     Trajectory,
@@ -40,7 +32,7 @@ from agentrl.core.trajectory import (
 from agentrl.dialects.hermes import HERMES
 from agentrl.dialects.reading import Dialect
 
-__all__ = ["Agent", "Budgets", "Deadlines", "Episode", "play"]
+__all__ = ["Agent", "Budgets", "Deadlines", "Episode", "Flight", "play"]
 
 T = TypeVar("T")
 
@@ -59,14 +51,6 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long the machine may take, in seconds. Missing one is an infra failure."""
-
-    env_s: float = 120.0
-    sample_s: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
 class Agent:
     """A policy and how it meets its environments.
 
@@ -81,22 +65,7 @@ class Agent:
     dialect: Dialect = HERMES
     system_prompt: str = ""
     budgets: Budgets = Budgets()
-    deadlines: Deadlines = Deadlines()
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """Who is playing what: the identity of a trajectory before it exists."""
-
-    group_id: str
-    task_id: str
-    trial: int
-    attempt: int
-    seed: int
-
-    @property
-    def id(self) -> str:
-        return f"{self.group_id}/{self.trial}/{self.attempt}"
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 async def play(
@@ -104,9 +73,19 @@ async def play(
     make_env: Callable[[], Awaitable[Env]],
     episode: Episode,
     *,
+    flight: Flight | None = None,
+    gate: TokenGate | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trajectory:
     """Play one episode to its end and return its record; the environment is always closed.
+
+    Args:
+        agent: The policy.
+        make_env: Makes the environment.
+        episode: Who plays what.
+        flight: What others look at while it lasts, and give it up by; one of its own if ``None``.
+        gate: Limits the tokens that the engine works on at once.
+        clock: Seconds.
 
     Raises:
         DataError, ConfigError: the environment cannot be made of this task (a damaged game); no
@@ -115,26 +94,93 @@ async def play(
             errors and anything the environment raises are recorded as ``Trajectory.failure``.
     """
     started = clock()
-    steps: list[Step] = []
-    newest: tuple[Message, ...] = ()
-    env: Env | None = None
-    failure: Failure | None = None
+    flight = Flight(episode, agent.deadlines) if flight is None else flight
+    game = _Game(agent, flight, TokenGate() if gate is None else gate, clock)
     try:
-        env = await _env("make", make_env(), agent.deadlines)
-        observation = await _env("reset", env.reset(), agent.deadlines)
-        newest = (*_system(agent), *observation.messages)
+        await flight.run(lambda: _play(game, make_env))
+    finally:
+        game.release()
+    return game.record(clock() - started)
+
+
+@dataclass(slots=True)
+class _Game:
+    """An episode under way: its parts, and how it stands."""
+
+    agent: Agent
+    flight: Flight
+    gate: TokenGate
+    clock: Callable[[], float]
+    newest: tuple[Message, ...] = ()
+    stop_reason: StopReason | None = None
+    failure: Failure | None = None
+    released: bool = field(default=False, init=False)
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.flight.steps
+
+    @property
+    def where(self) -> str:
+        """For messages: the environment and the step."""
+        return f"environment '{self.flight.episode.env}' at step {len(self.steps)}"
+
+    def release(self) -> None:
+        """Give the engine's slot back, once."""
+        if not self.released:
+            self.released = True
+            self.agent.engine.release(self.flight.episode.id)
+
+    def record(self, wall_s: float) -> Trajectory:
+        """What it came to."""
+        episode, steps = self.flight.episode, tuple(self.steps)
+        # An episode that had ended when it was given up has ended: nothing finished is lost.
+        failure = self.failure or (None if self.stop_reason else self.flight.verdict)
+        success = steps[-1].result.success if steps and steps[-1].result else None
+        if success is None and failure is None and self.stop_reason is not StopReason.TERMINATED:
+            success = False  # a budget ran out before the environment knew: not solved
+        return Trajectory(
+            id=episode.id,
+            group_id=episode.group_id,
+            task_id=episode.task_id,
+            trial=episode.trial,
+            attempt=episode.attempt,
+            seed=episode.seed,
+            steps=steps,
+            stop_reason=StopReason.FAILURE if failure else self.stop_reason or StopReason.FAILURE,
+            failure=failure,
+            # What had ended well is not spoilt by it, but it is on the record.
+            close_failure=self.flight.close_failure,
+            success=None if failure else success,
+            final_shown=self.newest if steps else (),
+            wall_s=wall_s,
+        )
+
+
+async def _play(game: _Game, make_env: Callable[[], Awaitable[Env]]) -> None:
+    """The loop itself: until the task or a budget ends the episode, or the machine fails."""
+    agent, flight, clock = game.agent, game.flight, game.clock
+    started = clock()
+    try:
+        env = await flight.make(make_env)
+        observation = await flight.call("reset", env.reset, agent.deadlines.reset_s)
+        observation = _whole(checked_observation, observation, game, "reset")
+        game.newest = (*_system(agent), *observation.messages)
         memory = agent.make_memory()
         while True:
-            stop_reason = _over(steps, agent.budgets, clock() - started)
-            if stop_reason is not None:
+            game.stop_reason = _over(game.steps, agent.budgets, clock() - started)
+            if game.stop_reason is not None:
                 break
-            prompt = await _prompt(agent, memory, env, steps, newest)
+            prompt = await _prompt(game, memory, env)
             room = min(agent.sampling.max_tokens, agent.budgets.max_tokens - len(prompt))
             if room < 1:
-                stop_reason = StopReason.MAX_TOKENS
+                game.stop_reason = StopReason.MAX_TOKENS
                 break
             asked = clock()
-            sample = await _sample(agent, prompt, room, episode, len(steps))
+            flight.waits_for("tokens")
+            async with game.gate.room(len(prompt) + room):
+                let_in = clock()
+                sample = await _sample(game, prompt, room)
             answered = clock()
             answer, action, status = read_action(
                 agent.renderer.parse(sample.token_ids),
@@ -143,11 +189,22 @@ async def play(
                 env.tools,
                 truncated=sample.finish_reason == "length",
             )
-            result = _checked(await _env("step", env.step(action), agent.deadlines))
-            steps.append(
+            result = await flight.call(
+                "step",
+                lambda: env.step(action),  # noqa: B023 - awaited before the next round
+                agent.deadlines.step_s,
+            )
+            result = _whole(checked_result, result, game, "step")
+            timings = Timings(
+                sample_s=answered - let_in,
+                env_s=clock() - answered,
+                tool_s=float(result.metrics.get("tool_s", 0.0)),  # an environment with tools says
+                wait_s=let_in - asked,
+            )
+            game.steps.append(
                 Step(
-                    index=len(steps),
-                    shown=newest,
+                    index=len(game.steps),
+                    shown=game.newest,
                     anchor=observation.anchor,
                     prompt_ids=tuple(prompt),
                     sample=sample,
@@ -155,35 +212,16 @@ async def play(
                     action_key=action_key(action),
                     parse_status=status,
                     result=result,
-                    timings=Timings(answered - asked, clock() - answered),
+                    timings=timings,
                     answer=None if answer == action else answer,
                 )
             )
-            observation, newest = result.observation, result.observation.messages
-    except _Failed as failed:
-        stop_reason, failure = StopReason.FAILURE, failed.failure
+            observation = result.observation
+            game.newest = observation.messages
+    except Failed as failed:
+        game.failure = failed.failure
     finally:
-        agent.engine.release(episode.id)
-        closing = await _close(env, agent.deadlines)
-    # A failure to close what had ended well does not spoil the trajectory; it is on the record.
-    success = steps[-1].result.success if steps and steps[-1].result else None
-    if success is None and failure is None and stop_reason is not StopReason.TERMINATED:
-        success = False  # a budget ran out before the environment knew: not solved
-    return Trajectory(
-        id=episode.id,
-        group_id=episode.group_id,
-        task_id=episode.task_id,
-        trial=episode.trial,
-        attempt=episode.attempt,
-        seed=episode.seed,
-        steps=tuple(steps),
-        stop_reason=stop_reason,
-        failure=failure,
-        close_failure=closing,
-        success=None if failure else success,
-        final_shown=newest if steps else (),
-        wall_s=clock() - started,
-    )
+        game.release()
 
 
 def _system(agent: Agent) -> tuple[Message, ...]:
@@ -204,14 +242,15 @@ def _over(steps: Sequence[Step], budgets: Budgets, seconds: float) -> StopReason
     return None
 
 
-async def _prompt(
-    agent: Agent, memory: Memory, env: Env, steps: Sequence[Step], newest: tuple[Message, ...]
-) -> list[int]:
+async def _prompt(game: _Game, memory: Memory, env: Env) -> list[int]:
     """Ids of the next prompt: what is held plus the new part, or a fresh start."""
-    try:
-        view: View = await memory.view(steps, newest, budget_tokens=agent.budgets.max_tokens)
-    except RecallError as error:
-        raise _Failed.at("memory", error) from error
+    agent, steps, newest = game.agent, game.steps, game.newest
+    budget = agent.budgets.max_tokens
+    view: View = await game.flight.call(
+        "memory",
+        lambda: memory.view(steps, newest, budget_tokens=budget),
+        agent.deadlines.sample_s,
+    )
     if not steps or view.rewritten or not agent.renderer.append_only:
         return agent.renderer.start(view.messages, env.tools)
     last = steps[-1]
@@ -220,75 +259,24 @@ async def _prompt(
     return held + agent.renderer.extend(newest, closed=closed)
 
 
-async def _sample(
-    agent: Agent, prompt: Sequence[int], room: int, episode: Episode, index: int
-) -> Sample:
-    sampling = replace(agent.sampling, max_tokens=room)
+async def _sample(game: _Game, prompt: Sequence[int], room: int) -> Sample:
+    agent, episode = game.agent, game.flight.episode
+    return await game.flight.call(
+        "sample",
+        lambda: agent.engine.sample(
+            prompt,
+            sampling=replace(agent.sampling, max_tokens=room),
+            stop_token_ids=agent.renderer.stop_token_ids,
+            seed=derive_seed(episode.seed, len(game.steps)),
+            episode_id=episode.id,
+        ),
+        agent.deadlines.sample_s,
+    )
+
+
+def _whole(check: Callable[[object, str], T], answer: object, game: _Game, boundary: str) -> T:
+    """An environment's answer, if it is well formed; else the environment has failed."""
     try:
-        async with asyncio.timeout(agent.deadlines.sample_s):
-            return await agent.engine.sample(
-                prompt,
-                sampling=sampling,
-                stop_token_ids=agent.renderer.stop_token_ids,
-                seed=derive_seed(episode.seed, index),
-                episode_id=episode.id,
-            )
-    except TimeoutError as error:
-        late = EngineError(f"no answer within {agent.deadlines.sample_s:g} s")
-        raise _Failed.at("sample", late) from error
-    except EpisodeError as error:
-        raise _Failed.at("sample", error) from error
-
-
-def _checked(result: StepResult) -> StepResult:
-    if result.reward is not None and not math.isfinite(result.reward):
-        error = EnvError(
-            f"the environment returned the reward {result.reward}; a reward must be a finite "
-            "number, or None if the step cannot be scored"
-        )
-        raise _Failed.at("step", error)
-    return result
-
-
-class _Failed(Exception):
-    """Carries a Failure from the boundary where it was seen to the end of the episode."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-    @classmethod
-    def at(cls, boundary: str, error: BaseException) -> _Failed:
-        return cls(Failure(boundary, type(error).__name__, str(error)))
-
-
-async def _env(boundary: str, call: Awaitable[T], deadlines: Deadlines) -> T:
-    """Wait for the environment. Its code is foreign: whatever it raises is an infra failure."""
-    try:
-        async with asyncio.timeout(deadlines.env_s):
-            return await call
-    except TimeoutError as error:
-        late = EnvError(f"{boundary} did not return within {deadlines.env_s:g} s")
-        raise _Failed.at(boundary, late) from error
-    except AgentRLError as error:
-        if boundary == "make" and isinstance(error, DataError | ConfigError):
-            raise  # no machine can play such a task: a damaged game, a wrong setting
-        raise _Failed.at(boundary, error) from error
-    except Exception as error:
-        wrapped = EnvError(f"{boundary} raised {type(error).__name__}: {error}")
-        raise _Failed.at(boundary, wrapped) from error
-
-
-async def _close(env: Env | None, deadlines: Deadlines) -> Failure | None:
-    """Close the environment even while the episode is being cancelled."""
-    if env is None:
-        return None
-    closing = asyncio.ensure_future(_env("close", env.aclose(), deadlines))
-    try:
-        await asyncio.shield(closing)
-    except asyncio.CancelledError:
-        await asyncio.wait([closing])
-        raise
-    except _Failed as failed:
-        return failed.failure
-    return None
+        return check(answer, game.where)
+    except EnvError as error:
+        raise Failed.at(boundary, error) from error

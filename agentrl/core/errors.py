@@ -9,14 +9,18 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AbandonedError",
     "AgentRLError",
     "ConfigError",
     "DataError",
+    "DeadlineError",
     "EngineError",
+    "EnvDiedError",
     "EnvError",
     "EpisodeError",
     "LearnerError",
     "MissingDependencyError",
+    "PoisonedTaskError",
     "RecallError",
     "SandboxDiedError",
     "SandboxError",
@@ -68,12 +72,28 @@ class EpisodeError(AgentRLError):
     """An episode could not go on, and the policy is not to blame."""
 
 
+class DeadlineError(EpisodeError):
+    """Something did not return within its deadline."""
+
+
+class AbandonedError(EpisodeError):
+    """The episode was given up because its group was complete enough without it."""
+
+
+class PoisonedTaskError(EpisodeError):
+    """The episode was not played: its task keeps failing and was set aside."""
+
+
 class EngineError(EpisodeError):
     """The engine could not sample."""
 
 
 class EnvError(EpisodeError):
     """The environment failed, hung, or returned what it must not."""
+
+
+class EnvDiedError(EnvError):
+    """The process that an environment runs in is gone."""
 
 
 class UserError(EpisodeError):

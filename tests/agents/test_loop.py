@@ -230,20 +230,23 @@ def test_whatever_the_environment_raises_is_recorded_with_its_cause(error: Excep
 
 def test_an_environment_that_hangs_meets_its_deadline() -> None:
     env = ScriptedEnv(say("s"), [asyncio.Event().wait])
-    player = agent(ScriptedEngine([ids("a")]), deadlines=Deadlines(env_s=0.02))
+    player = agent(ScriptedEngine([ids("a")]), deadlines=Deadlines(step_s=0.02))
     trajectory = run(player, env)
     assert trajectory.failure is not None
     assert "0.02 s" in trajectory.failure.message
     assert env.closes == 1
 
 
-@pytest.mark.parametrize("fault", [Raise(EngineError("dead server")), Hang()])
-def test_an_engine_that_fails_or_hangs_is_an_infra_failure(fault: Any) -> None:
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(Raise(EngineError("dead server")), "EngineError"), (Hang(), "DeadlineError")],
+)
+def test_an_engine_that_fails_or_hangs_is_an_infra_failure(fault: Any, error: str) -> None:
     engine = ScriptedEngine([ids("a")], faults={(EPISODE.id, 0): fault})
     player = agent(engine, deadlines=Deadlines(sample_s=0.02))
     trajectory = run(player, ScriptedEnv(say("s"), [WIN]))
     assert trajectory.failure is not None
-    assert (trajectory.failure.boundary, trajectory.failure.error) == ("sample", "EngineError")
+    assert (trajectory.failure.boundary, trajectory.failure.error) == ("sample", error)
 
 
 def test_a_bug_in_a_part_of_ours_stops_the_run_and_still_closes_the_environment() -> None:

@@ -35,7 +35,7 @@ def runner(
         make_memory=Transcript,
         sampling=Sampling(max_tokens=4),
         action_format="bare",
-        deadlines=Deadlines(env_s=0.2),
+        deadlines=Deadlines(step_s=0.2),
     )
     keep = [] if kept is None else kept
     return Runner(factory, agent, Limits(**limits), lambda _, one: keep.append(one))

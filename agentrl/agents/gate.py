@@ -1,0 +1,70 @@
+"""A limit on the tokens that an engine works on at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+__all__ = ["TokenGate"]
+
+
+class TokenGate:
+    """Lets calls of the engine begin while their prompts and longest answers fit together.
+
+    Strictly first come, first served: a large call is not starved by small ones. A call larger
+    than the limit runs alone. For one event loop.
+
+    Args:
+        limit: Tokens in flight; 0: no limit.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.in_use = 0
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for room."""
+        return len(self._queue)
+
+    def full(self, tokens: int) -> bool:
+        """Whether a call of ``tokens`` that came now would have to wait."""
+        return bool(self._queue) or not self._fits(tokens)
+
+    @asynccontextmanager
+    async def room(self, tokens: int) -> AsyncIterator[None]:
+        """Wait for room, hold it inside; cancelling gives the place in the queue up."""
+        if self.full(tokens):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append((tokens, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # let in and cancelled at one moment
+                    self._give_back(tokens)
+                else:
+                    self._queue.remove((tokens, turn))
+                    self._let_in()
+                raise
+        else:
+            self.in_use += tokens
+        try:
+            yield
+        finally:
+            self._give_back(tokens)
+
+    def _fits(self, tokens: int) -> bool:
+        return not self.limit or not self.in_use or self.in_use + tokens <= self.limit
+
+    def _give_back(self, tokens: int) -> None:
+        self.in_use -= tokens
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._queue and self._fits(self._queue[0][0]):
+            tokens, turn = self._queue.popleft()
+            self.in_use += tokens
+            turn.set_result(None)
