@@ -38,6 +38,8 @@ class ChatRenderer:
         history: ``append`` or ``template``, see the module.
         template: Jinja file to use in place of the tokenizer's own template.
         template_options: Variables of the template, such as ``{"enable_thinking": False}``.
+        call_tokens: Special tokens of the tokenizer that are marks of tool calls, where a dialect
+            of your own needs them; those of the dialects that come with agentrl are known.
 
     Raises:
         ConfigError: no template, an unknown ``history``, or a template whose answers no control
@@ -51,13 +53,14 @@ class ChatRenderer:
         history: Literal["append", "template"] = "append",
         template: str | Path | None = None,
         template_options: Mapping[str, Any] | None = None,
+        call_tokens: Sequence[str] = (),
     ) -> None:
         if history not in ("append", "template"):
             raise ConfigError(
                 f"renderer chat: history={history!r} is unknown; expected 'append' or 'template'"
             )
         self.history = history
-        self._encoder = TextEncoder(tokenizer)
+        self._encoder = TextEncoder(tokenizer, call_tokens=call_tokens)
         self._template = ChatTemplate(
             tokenizer, self._encoder, file=template, options=template_options
         )
@@ -70,6 +73,11 @@ class ChatRenderer:
     @property
     def append_only(self) -> bool:
         return self.history == "append"
+
+    @property
+    def template_source(self) -> str:
+        """The Jinja text of the chat template."""
+        return self._template.source
 
     @property
     def stop_token_ids(self) -> Sequence[int]:

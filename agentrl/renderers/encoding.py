@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 from agentrl.core.errors import ConfigError
 
-__all__ = ["TextEncoder", "clean_text"]
+__all__ = ["CALL_TOKENS", "TextEncoder", "clean_text"]
+
+# Marks of tool calls and of thinking that some tokenizers hold as special tokens. In an answer they
+# are what the model says, not a change of who speaks: decoding must not drop them.
+CALL_TOKENS = frozenset(
+    (
+        *("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        *("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>"),
+        *("<think>", "</think>", "[THINK]", "[/THINK]"),
+    )
+)
 
 
 def clean_text(text: str) -> str:
@@ -29,13 +39,17 @@ class TextEncoder:
     The literal text of a control token (``<|im_end|>`` in a web page, ``<think>`` in a log) is
     encoded by its characters, never as the control token: an observation cannot change who speaks.
 
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        call_tokens: Special tokens that are marks of calls, besides ``CALL_TOKENS``.
+
     Attributes:
-        control_ids: Ids that are no text: added tokens marked special.
+        control_ids: Ids that are no text: added tokens marked special, but for marks of calls.
         added: Text of every added token, special or not, with its id.
         size: Number of ids; larger ones (padding of the embedding) mean nothing.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, call_tokens: Iterable[str] = ()) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ConfigError(
@@ -45,7 +59,12 @@ class TextEncoder:
         self.backend = backend
         added = backend.get_added_tokens_decoder()
         self.added = {token.content: token_id for token_id, token in sorted(added.items())}
-        self.control_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        marks = CALL_TOKENS.union(call_tokens)
+        self.control_ids = frozenset(
+            token_id
+            for token_id, token in added.items()
+            if token.special and token.content not in marks
+        )
         self.size = backend.get_vocab_size(with_added_tokens=True)
 
     @cached_property
@@ -69,8 +88,9 @@ class TextEncoder:
 
     def decode(self, token_ids: Sequence[int], *, control: bool = True) -> str:
         """Text of ids; ``control`` keeps the text of control tokens. Unknown ids give nothing."""
-        known = [one for one in token_ids if 0 <= one < self.size]
-        text: str = self.backend.decode(known, skip_special_tokens=not control)
+        dropped = () if control else self.control_ids
+        known = [one for one in token_ids if 0 <= one < self.size and one not in dropped]
+        text: str = self.backend.decode(known, skip_special_tokens=False)
         return text
 
     def unknown(self, token_ids: Sequence[int]) -> int | None:

@@ -6,20 +6,28 @@ A conversation is one stream of tokens::
 
 ``<|turn|>`` opens the policy's turn, ``<|end|>`` ends its action, ``<|next|>`` stands between two
 messages of others. Two control tokens a step are the least that can be: an action and an
-observation both have any length. Roles of others are not told apart, and tools are refused.
+observation both have any length. Roles of others are not told apart.
+
+Tools are a first message of one line each, ``search(query: string, limit?: integer): Find a
+thing.``; calls are written in ``dialect``, results are messages in call order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentrl.core.errors import ConfigError
 from agentrl.core.message import Message, ParseFailure, ToolSpec
+from agentrl.dialects.action import ACTION
+from agentrl.dialects.choice import find_dialect
+from agentrl.dialects.writing import format_call
 from agentrl.renderers.answer import join_reasoning, read_answer
 from agentrl.renderers.encoding import TextEncoder
 
-__all__ = ["CONTROL_TOKENS", "END", "NEXT", "PAD", "TURN", "PlainRenderer"]
+__all__ = ["CONTROL_TOKENS", "END", "NEXT", "PAD", "TURN", "PlainRenderer", "describe_tools"]
 
 PAD, END, TURN, NEXT = CONTROL_TOKENS = ("<|pad|>", "<|end|>", "<|turn|>", "<|next|>")
 
@@ -28,11 +36,19 @@ class PlainRenderer:
     """Append-only renderer for tiny models; their tokenizer comes from ``models.train_tokenizer``.
 
     Rendering a whole conversation and rendering it piece by piece give the same ids.
+
+    Args:
+        tokenizer: Its tokenizer.
+        dialect: How calls are written: a name, ``module:attr`` or a ``Dialect``.
+
+    Raises:
+        ConfigError: the tokenizer lacks the control tokens, or there is no such dialect.
     """
 
     append_only = True
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, dialect: Any = ACTION) -> None:
+        self.dialect = find_dialect(dialect, tokenizer=tokenizer)
         self._encoder = TextEncoder(tokenizer)
         missing = [token for token in CONTROL_TOKENS if token not in self._encoder.added]
         if missing:
@@ -49,18 +65,9 @@ class PlainRenderer:
         return (self._end,)
 
     def start(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
-        """Ids of a whole prompt, the opening of the policy's turn included.
-
-        Raises:
-            ConfigError: ``tools`` are given; a plain stream cannot describe them.
-        """
-        if tools:
-            names = ", ".join(tool.name for tool in tools)
-            raise ConfigError(
-                f"the plain renderer cannot describe tools ({names}); use renderer 'chat', or an "
-                "environment whose actions are plain text"
-            )
-        return [*self._render(messages), self._turn]
+        """Ids of a whole prompt: the tools, the messages, the opening of the policy's turn."""
+        described = [Message("system", describe_tools(tools))] if tools else []
+        return [*self._render([*described, *messages]), self._turn]
 
     def extend(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled answer: its closing if need be, ``messages``, the opening."""
@@ -71,6 +78,13 @@ class PlainRenderer:
         return read_answer(token_ids, encoder=self._encoder, stop_token_ids=(self._end,))
 
     def encode_action(self, message: Message) -> list[int]:
+        """Ids that say ``message``, its calls included, and end the answer.
+
+        Raises:
+            DataError: the dialect cannot say its calls.
+        """
+        if message.tool_calls:
+            message = replace(message, content=format_call(self.dialect, message))
         return [*self._encoder.encode_text(join_reasoning(message)), self._end]
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -87,3 +101,30 @@ class PlainRenderer:
                 ids += self._encoder.encode_text(message.content)
             after_text = message.role != "assistant"
         return ids
+
+
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """One line a tool: its name, its parameters with their types, what it does."""
+    return "\n".join(_line(tool) for tool in tools)
+
+
+def _line(tool: ToolSpec) -> str:
+    properties = tool.parameters.get("properties") or {}
+    required = tool.parameters.get("required") or ()
+    shown = [
+        f"{name}{'' if name in required else '?'}: {_type(schema)}"
+        for name, schema in properties.items()
+    ]
+    return f"{tool.name}({', '.join(shown)}): {tool.description}"
+
+
+def _type(schema: Any) -> str:
+    """The type of a parameter in a word: JSON's names, or the values that it may have."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if isinstance(schema.get("enum"), list):
+        return "|".join(json.dumps(one) for one in schema["enum"])
+    if isinstance(schema.get("anyOf"), list):
+        return "|".join(_type(one) for one in schema["anyOf"])
+    declared = schema.get("type")
+    return "|".join(declared) if isinstance(declared, list) else str(declared or "any")

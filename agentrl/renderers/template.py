@@ -23,9 +23,10 @@ class ChatTemplate:
 
     Control tokens that stand literally in a message are put aside before the template runs and
     encoded by their characters afterwards; only what the template itself writes is control. In
-    messages of the user and of tools that holds for every added token (``<tool_call>``,
-    ``<think>``), in system and assistant messages for the special ones: a system prompt may speak
-    of ``<think>``, and the assistant's are its own.
+    messages of the user and of tools, and in what describes a tool, that holds for every added
+    token (``<tool_call>``, ``<think>``), in system and assistant messages for the special ones but
+    for marks of calls and thinking: a system prompt may speak of ``<think>``, and the assistant's
+    are its own.
 
     Attributes:
         name: How messages call the template: the file, or the model's name.
@@ -46,7 +47,7 @@ class ChatTemplate:
         self.name, self.source = _find(tokenizer, file)
         special = {text for text, one in encoder.added.items() if one in encoder.control_ids}
         self._any_added = _one_of(encoder.added)
-        self._special = _one_of(special - {THINK_OPEN, THINK_CLOSE})
+        self._special = _one_of(special)
         probe = [_ASKED, Message("assistant", "said", reasoning="thought apart")]
         self._keeps_reasoning_apart = True
         self._keeps_reasoning_apart = "thought apart" in self.text(probe, opening=False)
@@ -56,7 +57,7 @@ class ChatTemplate:
         mark = _unused_mark(messages, tools)
         aside: list[str] = []
         dicts = [self._marked(message, aside, mark) for message in messages]
-        specs = [self._aside(_tool_dict(tool), self._special, aside, mark) for tool in tools]
+        specs = [self._aside(_tool_dict(tool), self._any_added, aside, mark) for tool in tools]
         return self._encode(self._render(dicts, specs, opening=True), aside, mark)
 
     def ids_after_answer(self, messages: Sequence[Message]) -> list[int]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.core.errors import ConfigError
-from agentrl.core.message import Message, ParseFailure, ToolSpec
+from agentrl.core.errors import ConfigError, UnknownPluginError
+from agentrl.core.message import Message, ParseFailure, ToolCall, ToolSpec
 from agentrl.models import train_tokenizer
 from agentrl.renderers.plain import CONTROL_TOKENS, PlainRenderer
 
@@ -109,9 +109,52 @@ def test_pieces_equal_the_whole(task: str, turns: list[tuple[str, list[str], boo
     assert ids == RENDERER.start(conversation)
 
 
-def test_tools_and_foreign_tokenizers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cannot describe tools \(search\)"):
-        RENDERER.start([user("x")], [ToolSpec("search", "Find.")])
+SEARCH = ToolSpec(
+    "search",
+    "Find a thing.",
+    {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "order": {"enum": ["new", "old"]},
+            "where": {"type": ["string", "array"]},
+            "more": {},
+            "odd": True,
+        },
+        "required": ["query"],
+    },
+)
+
+
+def test_tools_are_described_in_a_line_each() -> None:
+    prompt = RENDERER.start([user("x")], [SEARCH, ToolSpec("look", "Look around.")])
+    assert RENDERER.decode(prompt) == (
+        'search(query: string, limit?: integer|null, order?: "new"|"old", where?: string|array, '
+        "more?: any, odd?: any): Find a thing.\nlook(): Look around.<|next|>x<|turn|>"
+    )
+
+
+def test_calls_are_written_in_the_dialect_and_results_follow_in_call_order() -> None:
+    calls = (ToolCall("a", "search", {"query": "mug"}), ToolCall("b", "look", {}))
+    asked = Message("assistant", "", reasoning="where?", tool_calls=calls)
+    results = [Message("tool", "desk", tool_call_id="a"), Message("tool", "dim", tool_call_id="b")]
+    said = '<think>where?</think><action>search {"query": "mug"}</action>\n<action>look</action>'
+    whole = RENDERER.start([user("x"), asked, *results])
+    assert RENDERER.decode(whole) == f"x<|turn|>{said}<|end|>desk<|next|>dim<|turn|>"
+    assert whole == [
+        *RENDERER.start([user("x")]),
+        *RENDERER.encode_action(asked),
+        *RENDERER.extend(results, closed=True),
+    ]
+    hermes = PlainRenderer(TOKENIZER, dialect="hermes")
+    assert RENDERER.dialect.name == "action"
+    assert '<tool_call>\n{"name": "look"' in hermes.decode(hermes.encode_action(asked))
+    with pytest.raises(UnknownPluginError, match="unknown dialect 'hermse'; did you mean 'hermes'"):
+        PlainRenderer(TOKENIZER, dialect="hermse")
+
+
+def test_foreign_tokenizers_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs a fast tokenizer"):
         PlainRenderer(object())
     from tokenizers import Tokenizer, models
