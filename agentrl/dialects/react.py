@@ -26,10 +26,12 @@ from agentrl.dialects.thinking import THOUGHT_END, Found, markers, scan
 __all__ = ["REACT"]
 
 _INPUT = "Action Input:"
-_MARKERS = markers(r"^[ \t]*(?:Action|Observation):", flags=re.MULTILINE)
+# A label begins its line, or stands right after a thought.
+_BEGIN = "|".join(["^", *(f"(?<={one})" for one in THOUGHT_END.pattern.split("|"))])
+_MARKERS = markers(rf"(?:{_BEGIN})[ \t]*(?:Action|Observation):", flags=re.MULTILINE)
 _LABEL = re.compile(r"^[ \t]*(Thought|Final Answer):", re.MULTILINE)
-_NAME = re.compile(r"[^\s{}\"]+")
-_LINE_ENDS = re.compile(r"[ \t\r]*(?:\n|\Z)")
+_NAME = re.compile(r"[^\s<>{}\"]+")
+_LINE_ENDS = re.compile(rf"[ \t\r]*(?:\n|\Z|(?={THOUGHT_END.pattern}))")
 
 
 def _read(text: str, tools: Sequence[ToolSpec]) -> Reading:
