@@ -211,11 +211,12 @@ class Trajectory:
     @property
     def scored(self) -> bool:
         """Whether it may enter credit: no infra failure, every step scored, something sampled."""
-        return (
-            self.failure is None
-            and any(step.sample.token_ids for step in self.steps)
-            and all(step.reward is not None for step in self.steps)
-        )
+        if self.failure is not None or not any(step.sample.token_ids for step in self.steps):
+            return False
+        for step in self.steps:  # a plain loop: credit asks this of every step of a batch
+            if step.result is not None and step.result.reward is None:
+                return False
+        return True
 
     @property
     def reward(self) -> float | None:
@@ -296,6 +297,11 @@ class Row:
             ``None`` when the tokens were not sampled by the policy (demonstrations).
         advantages: Per token; 0 where the mask is 0.
         weight: Weight of every token of the row in the loss (trajectory weighting).
+        proximal_logprobs: Under the weights at the start of the iteration's updates, which the
+            decoupled loss clips against; 0 where the mask is 0. ``None``: those weights are the
+            present ones.
+        teacher_logprobs: What a distillation term draws towards: under a policy that was told
+            more. ``None`` (for a token or the row): not scored, which is not 0.
     """
 
     token_ids: tuple[int, ...]
@@ -306,6 +312,8 @@ class Row:
     trajectory_id: str
     group_id: str
     policy_version: int
+    proximal_logprobs: tuple[float, ...] | None = None
+    teacher_logprobs: tuple[float | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,16 @@ for whoever doubts an upgrade of TRL.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from agentrl.config import LearnerConfig
+from agentrl.config import DistillationConfig, LearnerConfig
 from agentrl.core.trajectory import Row
 
-__all__ = ["oracle_gradient", "oracle_loss", "oracle_token_loss"]
+__all__ = ["oracle_gradient", "oracle_loss", "oracle_teacher_loss", "oracle_token_loss"]
 
 
 def oracle_token_loss(
@@ -25,33 +26,82 @@ def oracle_token_loss(
     advantage: float,
     weight: float,
     config: LearnerConfig,
+    proximal: float | None = None,
+    answer_mean: float = 0.0,
     reference: float | None = None,
 ) -> torch.Tensor:
     """Loss of one sampled token.
 
-    With ratio ``r = exp(logprob - behaviour)`` (or, without behaviour policy, ``r`` of value 1 and
-    the gradient of ``logprob``)::
+    With ``d = logprob - behaviour`` (0 with the gradient of ``logprob`` without behaviour policy),
+    ``r = exp(d)``, ``clip`` to ``[1 - low, 1 + high]``, ``sg`` for stop_gradient::
 
-        dapo:   -w * min(r a, clip(r, 1 - low, 1 + high) a)
-        cispo:  -w * stop_gradient(min(r, 1 + high)) a logprob
-        KL:     + coefficient * r (exp(d) - d - 1),    d = reference - logprob
+        dapo        -w min(r a, clip(r) a);     r <= dual_clip where a < 0
+        cispo       -w sg(min(r, 1 + high)) a logprob
+        loop        dapo with the clip [1 / (1 + high), 1 + high]
+        no_ratio    -w a logprob / (1 + tau)
+        gspo_token  dapo with r = sg(exp(min(answer_mean, 10))) exp(logprob - sg(logprob))
+        cpgd        w (max(-a d, -a min(max(d, log(1 - low)), log(1 + high))) + drift (r - 1 - d))
+        decoupled   v = exp(proximal - behaviour), 0 above weight_cap;  r = exp(logprob - proximal)
+                    v times dapo;    proximal None: sg(logprob)
+        KL          + coefficient r (exp(k) - k - 1),   k = reference - logprob
+                    (r = exp(d); of value 1 for no_ratio). It bears no weight
 
-    Sources: DAPO (arXiv 2503.14476) Eq. 8; CISPO (arXiv 2506.13585) Eq. 4-5, whose ratio is capped
-    above only, as in TRL; the KL term is the k3 estimator times the ratio (DeepSeek-V3.2), so that
-    its gradient is that of KL(policy || reference) also off policy. It bears no weight.
+    Log-ratios are limited to [-20, 20] in ratios. Sources: see ``agentrl.learn.objectives``.
+
+    Args:
+        logprob: Of the policy, with gradient.
+        behaviour: Of the policy that sampled. proximal: of the policy the updates began with.
+        advantage: Of the token. weight: of its row.
+        config: The loss and its settings.
+        answer_mean: Mean of d over the tokens of the same answer.
+        reference: Of the reference model, if there is a KL term.
     """
-    old = logprob.detach() if behaviour is None else logprob.new_tensor(behaviour)
-    ratio = torch.exp(logprob - old)
-    if config.loss == "dapo":
-        clipped = ratio.clamp(1 - config.epsilon_low, 1 + config.epsilon_high)
-        loss = -weight * torch.minimum(ratio * advantage, clipped * advantage)
+    now = logprob.detach()
+    old = now if behaviour is None else logprob.new_tensor(behaviour)
+    ratio = _ratio(logprob, old)
+    a, w = advantage, weight
+    if config.loss == "cispo":
+        loss = -w * ratio.detach().clamp(max=1 + _setting(config, "epsilon_high")) * a * logprob
+    elif config.loss == "no_ratio":
+        loss = -w * a * logprob / (1 + _setting(config, "tau"))
+    elif config.loss == "cpgd":
+        low = math.log(1 - _setting(config, "epsilon_low"))
+        high = math.log(1 + _setting(config, "epsilon_high"))
+        d = logprob - old
+        surrogate = torch.maximum(-a * d, -a * d.clamp(low, high))
+        loss = w * (surrogate + _setting(config, "drift") * (ratio - 1 - d))
+    elif config.loss == "gspo_token":
+        of_answer = math.exp(min(answer_mean, 10.0)) * torch.exp(logprob - now)
+        loss = w * _clipped_loss(of_answer, a, config)
+    elif config.loss == "decoupled" and behaviour is not None:
+        near = now if proximal is None else logprob.new_tensor(proximal)
+        correction = float(_ratio(near, old))
+        if correction > _setting(config, "weight_cap"):
+            correction = 0.0
+        loss = w * correction * _clipped_loss(_ratio(logprob, near), a, config)
     else:
-        capped = ratio.detach().clamp(max=1 + config.epsilon_high)
-        loss = -weight * capped * advantage * logprob
+        loss = w * _clipped_loss(ratio, a, config)
     if reference is not None:
-        difference = reference - logprob
-        loss = loss + config.kl_coefficient * ratio * (difference.exp() - difference - 1)
+        k = reference - logprob
+        factor = torch.exp(logprob - now) if config.loss == "no_ratio" else ratio
+        loss = loss + config.kl_coefficient * factor * (k.exp() - k - 1)
     return loss
+
+
+def oracle_teacher_loss(
+    logprob: torch.Tensor, *, behaviour: float | None, teacher: float, config: DistillationConfig
+) -> torch.Tensor:
+    """Loss of one token that a teacher scored; see ``agentrl.learn.terms``."""
+    now = logprob.detach()
+    old = now if behaviour is None else logprob.new_tensor(behaviour)
+    if config.kind == "gated":
+        gate = 1 / (1 + math.exp(-config.beta * (teacher - float(now))))
+        return gate * (teacher - logprob)
+    bound = math.inf if config.clip is None else config.clip
+    liking = teacher - old
+    if config.kind == "delta":
+        return -liking.clamp(-bound, bound) * logprob
+    return -(liking * _ratio(logprob, old)).clamp(-bound, bound)
 
 
 def oracle_loss(
@@ -64,6 +114,9 @@ def oracle_loss(
 ) -> torch.Tensor:
     """Mean of the token losses over all sampled tokens of ``rows``; see ``oracle_token_loss``.
 
+    Distillation adds its coefficient times the mean of ``oracle_teacher_loss`` over the sampled
+    tokens that have a teacher, weighted by the weights of their rows.
+
     Args:
         model: A causal language model, best in float64.
         rows: All rows of one update.
@@ -71,27 +124,45 @@ def oracle_loss(
         temperature: Of the policy.
         reference: Frozen model of the KL term; needed if ``kl_coefficient`` is above 0.
     """
-    losses = []
+    losses: list[torch.Tensor] = []
+    teacher_losses: list[torch.Tensor] = []
+    teacher_weights: list[float] = []
     for row in rows:
         logprobs = _logprobs(model, row, temperature)
         anchors = None
         if config.kl_coefficient > 0:
             with torch.no_grad():
                 anchors = _logprobs(reference, row, temperature)
+        means = _answer_means(row, [0.0, *logprobs.tolist()])
+        old, near = row.behaviour_logprobs, row.proximal_logprobs
         for position, sampled in enumerate(row.action_mask):
-            if sampled:
-                old = row.behaviour_logprobs
-                losses.append(
-                    oracle_token_loss(
-                        logprobs[position - 1],
-                        behaviour=None if old is None else old[position],
-                        advantage=row.advantages[position],
-                        weight=row.weight,
-                        config=config,
-                        reference=None if anchors is None else float(anchors[position - 1]),
-                    )
+            if not sampled:
+                continue
+            logprob, behaviour = logprobs[position - 1], None if old is None else old[position]
+            losses.append(
+                oracle_token_loss(
+                    logprob,
+                    behaviour=behaviour,
+                    advantage=row.advantages[position],
+                    weight=row.weight,
+                    config=config,
+                    proximal=None if near is None else near[position],
+                    answer_mean=means[position],
+                    reference=None if anchors is None else float(anchors[position - 1]),
                 )
-    return torch.stack(losses).mean()
+            )
+            teacher = None if row.teacher_logprobs is None else row.teacher_logprobs[position]
+            if config.distillation is not None and teacher is not None:
+                one = oracle_teacher_loss(
+                    logprob, behaviour=behaviour, teacher=teacher, config=config.distillation
+                )
+                teacher_losses.append(row.weight * one)
+                teacher_weights.append(row.weight)
+    loss = torch.stack(losses).mean()
+    if config.distillation is not None and teacher_losses:
+        term = torch.stack(teacher_losses).sum() / sum(teacher_weights)
+        loss = loss + config.distillation.coefficient * term
+    return loss
 
 
 def oracle_gradient(
@@ -111,6 +182,43 @@ def oracle_gradient(
         name: torch.zeros_like(one) if one.grad is None else one.grad
         for name, one in precise.named_parameters()
     }
+
+
+def _setting(config: LearnerConfig, name: str) -> float:
+    value = config.of_loss(name)
+    return math.inf if value is None else value
+
+
+def _ratio(logprob: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """``exp`` of the difference, which is limited in value and keeps its gradient."""
+    difference = logprob - old
+    excess = (difference - difference.clamp(-20.0, 20.0)).detach()
+    return torch.exp(difference - excess)
+
+
+def _clipped_loss(ratio: torch.Tensor, advantage: float, config: LearnerConfig) -> torch.Tensor:
+    high = 1 + _setting(config, "epsilon_high")
+    low = 1 / high if config.loss == "loop" else 1 - _setting(config, "epsilon_low")
+    clipped = ratio.clamp(low, high)
+    if config.loss in ("dapo", "decoupled") and advantage < 0:
+        ratio = ratio.clamp(max=_setting(config, "dual_clip"))
+    return -torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def _answer_means(row: Row, logprobs: Sequence[float]) -> list[float]:
+    """Mean log-ratio of the run of sampled tokens that each token belongs to."""
+    means, run = [0.0] * len(row.token_ids), list[int]()
+    if row.behaviour_logprobs is None:
+        return means
+    for position, sampled in enumerate([*row.action_mask, 0]):
+        if sampled:
+            run.append(position)
+        elif run:
+            apart = [logprobs[one] - row.behaviour_logprobs[one] for one in run]
+            for one in run:
+                means[one] = sum(apart) / len(run)
+            run = []
+    return means
 
 
 def _logprobs(model: Any, row: Row, temperature: float) -> torch.Tensor:

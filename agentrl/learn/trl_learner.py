@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.protocols import Scores
 from agentrl.core.trajectory import Batch, Row, UpdateStats
 from agentrl.learn.checkpoint import load_checkpoint, load_weights, save_checkpoint
+from agentrl.learn.options import check_options
 from agentrl.learn.schedule import check_schedule, learning_rate_factor
 from agentrl.learn.scoring import score_rows
-from agentrl.learn.trl_trainer import StepTrainer, check_options, make_trainer, token_scorer
+from agentrl.learn.trl_trainer import StepTrainer, make_trainer, token_scorer
 
 __all__ = ["TrlLearner"]
 
@@ -44,7 +44,7 @@ class TrlLearner:
         work_dir: TRL's output directory. Nothing is written into it.
         publish: Called with the new version by ``publish``; brings the weights to the engine.
         policy_version: Version of the weights given.
-        options: Further fields of TRL's GRPOConfig; only ``SAFE_OPTIONS``.
+        options: Further fields of TRL's GRPOConfig; only the safe ones (``options``).
         clock: Seconds, for the timings reported.
 
     Raises:
@@ -105,6 +105,10 @@ class TrlLearner:
     def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         """Make one optimiser step per batch until ``batches`` ends.
 
+        A batch in which nothing can have a gradient (all advantages 0, no KL term, no teacher)
+        makes no step: the weights stay, the schedule goes on, and the update is reported with
+        ``no_signal`` 1.
+
         Batches are pulled one at a time, each after the step before it and its ``on_update``; the
         number need not be known. May be called again: optimiser and schedule go on. Nothing is
         published: that is for the caller to do, in ``batches`` or ``on_update``.
@@ -114,12 +118,9 @@ class TrlLearner:
             LearnerError: loss or gradient is not finite; the weights are those before the step.
             Exception: whatever ``batches`` or ``on_update`` raise, unchanged.
         """
-        first = next(batches, None)
-        if first is None:
-            return
         self._on_update = on_update
         try:
-            self._trainer.run(chain((first,), batches))
+            self._trainer.run(batches)
         finally:
             self._on_update = None
             self._optimizer.zero_grad()

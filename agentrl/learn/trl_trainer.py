@@ -2,13 +2,14 @@
 
 One ``Batch`` is one optimiser step. The trainer's generation, rewards, data loading, logging and
 checkpoints are bypassed; TRL gives the loss (``_compute_loss``) and the Trainer its loop. All that
-an algorithm has to say is folded into a 2-D tensor of advantages::
+an algorithm has to say is folded into a 2-D tensor of advantages and the log-probabilities that
+the ratio is taken to (``objectives``)::
 
     loss = 1/N * sum over action tokens of  -min(r A, clip(r, 1 - low, 1 + high) A),   A = w * a
 
-with r the ratio to the behaviour policy, a the advantage and w >= 0 the weight of the token (min
-and clip are positively homogeneous in A), N the action tokens of the whole batch. So the loss does
-not depend on how the batch is cut into micro-batches.
+with r the ratio, a the advantage and w >= 0 the weight of the token (min and clip are positively
+homogeneous in A), N the action tokens of the whole batch. So the loss does not depend on how the
+batch is cut into micro-batches. What no advantage can say is a term added to it (``terms``).
 
 Refused, because TRL would go wrong without a word: a ratio per sequence (it averages the
 advantages of a trajectory), losses normalised per micro-batch, more than one process.
@@ -16,10 +17,10 @@ advantages of a trajectory), losses normalised per micro-batch, more than one pr
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,30 +34,21 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from agentrl.config import LearnerConfig
-from agentrl.core.errors import ConfigError, DataError, LearnerError
+from agentrl.core.errors import LearnerError
 from agentrl.core.trajectory import Batch
 from agentrl.learn.logprobs import TokenScores, chosen_logprobs, has_plain_head
-from agentrl.learn.micro_batch import MicroBatch, check_rows, cut, rows_to_compute
+from agentrl.learn.micro_batch import MicroBatch, cut
+from agentrl.learn.objectives import Surrogate, objective_of
+from agentrl.learn.restoring import forward_restored, random_states_restored
 from agentrl.learn.scoring import ScoreTokens
+from agentrl.learn.terms import distillation_losses, kl_losses
+from agentrl.learn.update import Update, prepare_update
 from agentrl.learn.update_metrics import UpdateSums
 
-__all__ = ["StepTrainer", "check_options", "make_trainer", "token_scorer"]
+__all__ = ["StepTrainer", "make_trainer", "token_scorer"]
 
-# TRL's losses whose normaliser is the action tokens of the whole step.
-LOSSES = ("dapo", "cispo")
 # The number of batches is unknown: the source says when to stop.
 NO_LIMIT = 2**62
-# Fields of GRPOConfig that act on each token alone, so that our micro-batches keep them exact.
-SAFE_OPTIONS = ("delta", "use_bias_correction_kl")
-UNSAFE_OPTIONS = {
-    "importance_sampling_level": "a ratio per sequence averages the advantages of a trajectory",
-    "loss_type": f"set learner.loss, one of {', '.join(LOSSES)}: others are normalised per pass",
-    "off_policy_mask_threshold": "with advantages per token TRL masks tokens, not sequences",
-    "top_entropy_quantile": "TRL takes the quantile of each forward pass, not of the batch",
-    "entropy_coef": "TRL averages entropy over each forward pass, not over the batch",
-    "num_iterations": "one batch is one optimiser step; yield it again for another",
-    "beta": "set learner.kl_coefficient",
-}
 
 
 class StepTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -73,84 +65,138 @@ class StepTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         """Give what GRPOTrainer's constructor has no place for."""
         # Set here, not in GRPOConfig: there TRL would load a reference model from a hub path.
-        self.beta = config.kl_coefficient
+        objective = self._objective = objective_of(config)
+        self.beta = 0.0 if objective.own_kl else config.kl_coefficient
         self._settings, self._scorer, self._reference_scorer = config, score, reference
         self._on_step, self._clock = on_step, clock
-        high = 1 + config.epsilon_high
         # TRL's cispo takes the cap of the ratio itself where dapo takes the distance from 1.
-        self.epsilon_high = high if config.loss == "cispo" else config.epsilon_high
-        low = 1 - config.epsilon_low if config.loss == "dapo" else 0.0
-        self._clip = {"clip_low": low, "clip_high": high}
-        self._micro: MicroBatch | None = None
-        self._scores: TokenScores | None = None
+        self.epsilon_low = objective.low
+        self.epsilon_high = objective.high + (objective.trl_loss == "cispo")
+        self._pass: _Pass | None = None
+        self._distillation: list[torch.Tensor] = []
         self._report: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         self._mark = 0.0
 
     def run(self, batches: Iterator[Batch]) -> None:
-        """One optimiser step per batch."""
-        self._source = self._batches(batches)
-        self.train()
+        """One optimiser step per batch that has something to learn from."""
+        updates = self._updates(batches)
+        # The Trainer complains about a source that is empty from the start.
+        first = next(updates, None)
+        if first is not None:
+            self._source = self._until_done(chain((first,), updates))
+            self.train()
 
-    def _batches(self, batches: Iterator[Batch]) -> Iterator[dict[str, Batch]]:
+    def _updates(self, batches: Iterator[Batch]) -> Iterator[Update]:
+        """Batches to make a step of; the others only move the schedule on."""
         while True:
             start = self._clock()
             batch = next(batches, None)
             if batch is None:
-                break
+                return
             self._seconds["wait_s"] = self._clock() - start
-            yield {"batch": batch}
+            update = prepare_update(batch, self._settings)
+            if update.rows:
+                yield update
+            else:
+                self._pass_over(update)
+
+    def _until_done(self, updates: Iterator[Update]) -> Iterator[dict[str, Update]]:
+        for update in updates:
+            yield {"update": update}
         # The Trainer would go on counting to max_steps with nothing to do.
         self.control.should_training_stop = True
 
+    def _pass_over(self, update: Update) -> None:
+        """Make no optimiser step, for momentum and weight decay would move the weights."""
+        rate = self.lr_scheduler.get_last_lr()[0]
+        self.lr_scheduler.optimizer._opt_called = True  # else torch warns of a step left out
+        self.lr_scheduler.step()
+        zeros = ("loss", "grad_norm", "padded_tokens", "micro_batches", "gradient_s", "optimiser_s")
+        report = dict.fromkeys(zeros, 0.0) | update.sizes() | {"learning_rate": float(rate)}
+        self._on_step(report | {"no_signal": 1.0, "wait_s": self._seconds["wait_s"]})
+
     # Public hooks of the Trainer.
 
-    def get_train_dataloader(self) -> Iterator[dict[str, Batch]]:
+    def get_train_dataloader(self) -> Iterator[dict[str, Update]]:
         """Plain iterator: a data loader would fetch the next batch before the step is made."""
         return self._source
 
     def training_step(
-        self, model: Any, inputs: dict[str, Batch], num_items_in_batch: Any = None
+        self, model: Any, inputs: dict[str, Update], num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """Accumulate the gradient of one batch over its micro-batches, clip it."""
-        batch, start = inputs["batch"], self._clock()
-        check_rows(batch.rows)
-        action_tokens = sum(sum(row.action_mask) for row in batch.rows)
-        if not action_tokens:
-            raise DataError(f"batch '{batch.id}' has no action token; leave such batches out")
-        rows = rows_to_compute(batch.rows, every_action=self.beta != 0)
-        total = torch.tensor(float(action_tokens), device=self.args.device)
-        sums = UpdateSums(**self._clip)
-        loss = torch.zeros((), device=self.args.device)
+        update, start = inputs["update"], self._clock()
+        sums, loss = UpdateSums(), torch.zeros((), device=self.args.device)
+        self._distillation.clear()
         micro_batches = padded = 0
         for micro in cut(
-            rows,
+            update.rows,
             budget_tokens=self._settings.micro_batch_tokens,
             device=self.args.device,
             dtype=_loss_dtype(model),
         ):
-            self._micro = micro
-            part = super().training_step(model, self._loss_inputs(micro, total), None)
-            assert self._scores is not None
-            sums.add(micro, self._scores, part)
+            part = super().training_step(model, {"micro": micro, "update": update}, None)
+            assert self._pass is not None
+            sums.add(micro, self._pass.scores, self._pass.surrogate, part)
             loss = loss + part
             micro_batches, padded = micro_batches + 1, padded + micro.token_ids.numel()
-        self._micro = self._scores = None
+        self._pass = None
         self._metrics["train"].clear()
-        grad_norm = self._clip_or_refuse(model, batch, loss)
-        self._report = sums.metrics() | {
-            "grad_norm": grad_norm,
-            "learning_rate": float(self.lr_scheduler.get_last_lr()[0]),
-            "action_tokens": float(action_tokens),
-            "tokens": float(sum(len(row.token_ids) for row in batch.rows)),
-            "padded_tokens": float(padded),
-            "rows": float(len(batch.rows)),
-            "rows_skipped": float(len(batch.rows) - len(rows)),
-            "micro_batches": float(micro_batches),
-        }
+        grad_norm = self._clip_or_refuse(model, update.batch, loss)
+        self._report = (
+            sums.metrics()
+            | update.sizes()
+            | {
+                "grad_norm": grad_norm,
+                "learning_rate": float(self.lr_scheduler.get_last_lr()[0]),
+                "padded_tokens": float(padded),
+                "micro_batches": float(micro_batches),
+                "no_signal": 0.0,
+            }
+        )
+        if self._distillation:
+            self._report["distillation"] = float(torch.stack(self._distillation).sum())
         self._mark = self._clock()
         self._seconds["gradient_s"] = self._mark - start
         return loss
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> torch.Tensor:
+        """TRL's loss of one micro-batch with the objective folded in, and the added terms."""
+        micro: MicroBatch = inputs["micro"]
+        update: Update = inputs["update"]
+        scores = self._scorer(micro.token_ids, micro.chosen, micro.attended)
+        scored = TokenScores(scores.logprobs.detach(), scores.entropies.detach())
+        blank = scored.logprobs.new_zeros(micro.scored.shape)
+        logprobs = blank.masked_scatter(micro.scored, scores.logprobs)
+        surrogate = self._objective.surrogate(micro, logprobs.detach())
+        self._pass = _Pass(micro, scored, logprobs, surrogate)
+        reference = None
+        if self._reference_scorer is not None:
+            with torch.no_grad():
+                of = self._reference_scorer(micro.token_ids, micro.chosen, micro.attended)
+            reference = blank.masked_scatter(micro.scored, of.logprobs)
+        total = blank.new_tensor(float(update.action_tokens))
+        of_trl = self._loss_inputs(total, reference)
+        loss: torch.Tensor = super().compute_loss(model, of_trl, return_outputs)
+        if surrogate.losses is not None:
+            value = surrogate.losses[micro.scored].sum() / total
+            loss = loss + (value - loss).detach()
+        if self._objective.own_kl and reference is not None:
+            kl = kl_losses(
+                logprobs,
+                reference,
+                micro.behaviour,
+                corrected=self.args.use_bias_correction_kl,
+            )
+            loss = loss + self._settings.kl_coefficient * kl[micro.scored].sum() / total
+        return loss + self._distilled(logprobs, update)
 
     def finish_step(self) -> None:
         """Report the step the Trainer has just made."""
@@ -184,38 +230,46 @@ class StepTrainer(GRPOTrainer):  # type: ignore[misc]
         *arguments: Any,
         **keywords: Any,
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """Score action tokens only; other positions are 0, which the loss masks."""
-        micro = self._micro
-        assert micro is not None
-        assert logits_to_keep == micro.scored.shape[1]
-        scores = self._scorer(micro.token_ids, micro.chosen, micro.attended)
-        self._scores = TokenScores(scores.logprobs.detach(), scores.entropies.detach())
-        blank = scores.logprobs.new_zeros(micro.scored.shape)
-        return (
-            blank.masked_scatter(micro.scored, scores.logprobs),
-            blank.masked_scatter(micro.scored, self._scores.entropies),
-            None,
-        )
+        """Scores of the action tokens; other positions are 0, which the loss masks."""
+        now = self._pass
+        assert now is not None
+        assert logits_to_keep == now.micro.scored.shape[1]
+        blank = torch.zeros_like(now.logprobs)
+        return now.logprobs, blank.masked_scatter(now.micro.scored, now.scores.entropies), None
 
-    def _loss_inputs(self, micro: MicroBatch, total: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _loss_inputs(
+        self, total: torch.Tensor, reference: torch.Tensor | None
+    ) -> dict[str, torch.Tensor]:
         """The dictionary that ``GRPOTrainer._compute_loss`` reads."""
+        assert self._pass is not None
+        micro, surrogate = self._pass.micro, self._pass.surrogate
         inputs = {
             "prompt_ids": micro.token_ids[:, :1],
             "prompt_mask": micro.attended[:, :1],
             "completion_ids": micro.token_ids[:, 1:],
             "completion_mask": micro.attended[:, 1:],
             "tool_mask": micro.scored.long(),
-            "advantages": micro.advantages,
+            "advantages": surrogate.advantages,
             "num_items_in_batch": total,
         }
-        if micro.behaviour is not None:
-            inputs["old_per_token_logps"] = micro.behaviour
-        if self._reference_scorer is not None:
-            with torch.no_grad():
-                of = self._reference_scorer(micro.token_ids, micro.chosen, micro.attended)
-            blank = torch.zeros_like(micro.advantages)
-            inputs["ref_per_token_logps"] = blank.masked_scatter(micro.scored, of.logprobs)
+        if surrogate.old is not None:
+            inputs["old_per_token_logps"] = surrogate.old
+        if reference is not None:
+            inputs["ref_per_token_logps"] = reference
         return inputs
+
+    def _distilled(self, logprobs: torch.Tensor, update: Update) -> torch.Tensor | float:
+        """The distillation term: a mean over the tokens that a teacher scored, as weighted."""
+        config = self._settings.distillation
+        assert self._pass is not None
+        micro = self._pass.micro
+        if config is None or micro.taught is None or not update.taught_weight:
+            return 0.0
+        assert micro.teacher is not None
+        losses = distillation_losses(config, logprobs, micro.behaviour, micro.teacher)
+        term = (losses * micro.weights)[micro.taught].sum() / update.taught_weight
+        self._distillation.append(term.detach())
+        return config.coefficient * term
 
     def _clip_or_refuse(self, model: Any, batch: Batch, loss: torch.Tensor) -> float:
         parameters = [one for one in model.parameters() if one.grad is not None]
@@ -231,6 +285,16 @@ class StepTrainer(GRPOTrainer):  # type: ignore[misc]
         return norm
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One forward pass: scores of its action tokens, and the same log-probabilities spread out."""
+
+    micro: MicroBatch
+    scores: TokenScores
+    logprobs: torch.Tensor
+    surrogate: Surrogate
+
+
 class _Steps(TrainerCallback):  # type: ignore[misc]
     """Tells the trainer of the end of a step and of nothing else."""
 
@@ -239,26 +303,6 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
         """Weights, schedule and gradients are those after the step."""
         self.trainer.finish_step()
-
-
-def check_options(config: LearnerConfig, options: Mapping[str, Any]) -> None:
-    """Refuse what TRL would accept and get wrong.
-
-    Raises:
-        ConfigError: with the reason.
-    """
-    if config.loss not in LOSSES:
-        raise ConfigError(
-            f"learner.loss={config.loss} is not one of {', '.join(LOSSES)}: TRL normalises other "
-            "losses within each forward pass, so the gradient would depend on micro_batch_tokens"
-        )
-    for name in options:
-        if name not in SAFE_OPTIONS:
-            reason = UNSAFE_OPTIONS.get(name, "it is set by the learner or does not act on a token")
-            raise ConfigError(
-                f"the TRL option {name}={options[name]!r} is refused: {reason}. "
-                f"Possible: {', '.join(SAFE_OPTIONS)}"
-            )
 
 
 def token_scorer(model: Any, temperature: float) -> ScoreTokens:
@@ -273,7 +317,7 @@ def token_scorer(model: Any, temperature: float) -> ScoreTokens:
             return chosen_logprobs(model, ids, chosen, temperature=temperature)
 
         return plain
-    with _forward_restored(model):
+    with forward_restored(model):
         add_fused_lm_head(model, temperature=temperature, outputs=("log_probs", "entropy"))
         forward = model.forward
 
@@ -304,16 +348,17 @@ def make_trainer(
     """
     text, generation = model.config.get_text_config(), model.generation_config
     pads = (text.pad_token_id, generation.pad_token_id if generation else None)
-    caches = model.config.use_cache
-    with _forward_restored(model), _random_states_restored():
+    caches, objective = model.config.use_cache, objective_of(config)
+    with forward_restored(model), random_states_restored():
         trainer = StepTrainer(
             model=model,
             args=GRPOConfig(
                 # An existing folder: the Trainer would make it. Nothing is written to it.
                 output_dir=str(work_dir if work_dir is not None else tempfile.gettempdir()),
-                loss_type=config.loss,
-                epsilon=config.epsilon_low,
-                epsilon_high=config.epsilon_high,
+                loss_type=objective.trl_loss,
+                epsilon=objective.low,
+                epsilon_high=objective.high,
+                delta=objective.dual_clip,
                 temperature=temperature,
                 use_cpu=model.device.type == "cpu",
                 bf16=False,
@@ -359,35 +404,6 @@ def _no_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<pad>", unk_token="<pad>"
     )
-
-
-@contextmanager
-def _forward_restored(model: Any) -> Iterator[None]:
-    """Undo the patch of ``model.forward``.
-
-    It holds the model in a closure, so a deep copy of a patched model runs on the weights of the
-    original: an engine with a copy of its own would sample from the weights in training.
-    """
-    patched_before = "forward" in vars(model)
-    before = model.forward
-    try:
-        yield
-    finally:
-        if patched_before:
-            model.forward = before
-        elif "forward" in vars(model):
-            del model.forward
-
-
-@contextmanager
-def _random_states_restored() -> Iterator[None]:
-    python, array = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(array)
 
 
 def _loss_dtype(model: Any) -> torch.dtype:

@@ -6,25 +6,23 @@ import torch
 
 from agentrl.learn.logprobs import TokenScores
 from agentrl.learn.micro_batch import MicroBatch
+from agentrl.learn.objectives import Surrogate, limited
 
 __all__ = ["UpdateSums"]
 
 
 class UpdateSums:
-    """Sums over the action tokens of an update; one transfer from the device at the end.
+    """Sums over the action tokens of an update; one transfer from the device at the end."""
 
-    Args:
-        clip_low: Ratio below which a token with negative advantage is clipped.
-        clip_high: Ratio above which a token with positive advantage is clipped.
-    """
-
-    def __init__(self, *, clip_low: float, clip_high: float) -> None:
-        self._clip = (clip_low, clip_high)
+    def __init__(self) -> None:
         self._sums: list[torch.Tensor] = []
         self._ratio_sums: list[torch.Tensor] = []
         self._ratio_extremes: list[torch.Tensor] = []
+        self._shares: tuple[str, ...] = ()
 
-    def add(self, micro: MicroBatch, scores: TokenScores, loss: torch.Tensor) -> None:
+    def add(
+        self, micro: MicroBatch, scores: TokenScores, surrogate: Surrogate, loss: torch.Tensor
+    ) -> None:
         """Count one micro-batch. ``scores`` are of its action tokens, without gradient."""
         weights = micro.weights[micro.scored]
         logprobs = scores.logprobs
@@ -38,23 +36,20 @@ class UpdateSums:
                 )
             )
         )
-        if micro.behaviour is None:
+        if micro.behaviour is None or surrogate.log_ratios is None:
             return
-        log_ratios = logprobs - micro.behaviour[micro.scored]
-        ratios = log_ratios.exp()
-        advantages = micro.advantages[micro.scored]
-        low, high = self._clip
-        clipped = ((ratios < low) & (advantages < 0)) | ((ratios > high) & (advantages > 0))
-        self._ratio_sums.append(
-            torch.stack(
-                (
-                    torch.ones_like(ratios).sum(),
-                    ratios.sum(),
-                    clipped.to(ratios.dtype).sum(),
-                    (ratios - 1 - log_ratios).sum(),
-                )
-            )
+        assert surrogate.clipped is not None
+        apart = logprobs - micro.behaviour[micro.scored]
+        ratios = surrogate.log_ratios[micro.scored].exp()
+        self._shares = tuple(surrogate.shares)
+        counted = (
+            torch.ones_like(ratios),
+            ratios,
+            surrogate.clipped[micro.scored],
+            limited(apart).exp() - 1 - apart,
+            *(one[micro.scored] for one in surrogate.shares.values()),
         )
+        self._ratio_sums.append(torch.stack([one.to(ratios.dtype).sum() for one in counted]))
         if len(ratios):
             self._ratio_extremes.append(torch.stack((ratios.min(), ratios.max())))
 
@@ -62,19 +57,16 @@ class UpdateSums:
         """``loss``, and means over the action tokens of the rows computed.
 
         ``nll`` (cross-entropy) and ``entropy`` weight tokens as the loss does. Only where there
-        is a behaviour policy: ``ratio_mean``, ``ratio_min``, ``ratio_max``, ``clip_fraction`` (of
-        tokens whose ratio is clipped), ``behaviour_kl`` (k3 estimate of KL(behaviour || policy)).
+        is a behaviour policy: ``ratio_mean``, ``ratio_min``, ``ratio_max`` of the ratio that the
+        objective bounds, ``clip_fraction`` (of tokens that a clip leaves without gradient),
+        ``behaviour_kl`` (k3 estimate of KL(behaviour || policy)) and the objective's own shares.
         """
         loss, weight, nll, entropy = torch.stack(self._sums).sum(0).tolist()
         metrics = {"loss": loss, "nll": nll / weight, "entropy": entropy / weight}
         if self._ratio_extremes:
-            count, ratio, clipped, kl = torch.stack(self._ratio_sums).sum(0).tolist()
+            count, *sums = torch.stack(self._ratio_sums).sum(0).tolist()
             low, high = zip(*torch.stack(self._ratio_extremes).tolist(), strict=True)
-            metrics |= {
-                "ratio_mean": ratio / count,
-                "ratio_min": min(low),
-                "ratio_max": max(high),
-                "clip_fraction": clipped / count,
-                "behaviour_kl": kl / count,
-            }
+            names = ("ratio_mean", "clip_fraction", "behaviour_kl", *self._shares)
+            metrics |= {name: one / count for name, one in zip(names, sums, strict=True)}
+            metrics |= {"ratio_min": min(low), "ratio_max": max(high)}
         return metrics

@@ -63,9 +63,14 @@ learner:
   # weight_decay: 0.0
   # adam_beta2: 0.999
   # max_grad_norm: 1.0
-  # loss: dapo             # dapo, cispo
-  # epsilon_low: 0.2
+  # loss: dapo             # dapo, cispo, loop, no_ratio, gspo_token, cpgd, decoupled
+  # epsilon_low: null      # null, here and below: the value published with the loss
   epsilon_high: 0.28
+  # dual_clip: null        # dapo, decoupled
+  # tau: null              # no_ratio
+  # drift: null            # cpgd
+  # weight_cap: null       # decoupled
+  # distillation: null     # {kind: gated, coefficient: 0.01}; needs an annotator that teaches
   # kl_coefficient: 0.0    # KL to the model that the stage began with
   # trajectory_weighting: equal    # equal: every trajectory counts once; tokens: every token
   micro_batch_tokens: 2048

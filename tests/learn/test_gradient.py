@@ -33,7 +33,7 @@ def _one_thread() -> None:
 
 
 def config(**settings: Any) -> LearnerConfig:
-    settings = {"learning_rate": 1e-3, "epsilon_low": 0.2, "epsilon_high": 0.28} | settings
+    settings = {"learning_rate": 1e-3, "epsilon_high": 0.28} | settings
     return LearnerConfig.model_validate(settings)
 
 
