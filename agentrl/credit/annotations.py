@@ -17,15 +17,19 @@ An estimator lists the annotations without which it has nothing to say in ``need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 from agentrl.core.errors import DataError
 from agentrl.core.trajectory import Step
 from agentrl.credit.columns import Columns
+from agentrl.credit.functional import Array
 
-__all__ = ["AnnotatedStep", "annotate", "annotation", "annotations_of"]
+__all__ = ["AnnotatedStep", "annotate", "annotation", "annotations_of", "numbers", "vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +58,73 @@ def annotation(columns: Columns, name: str, kind: str = "act") -> list[Any]:
     Raises:
         DataError: a step of that kind lacks it.
     """
-    found = []
-    for step in columns.steps:
+    return [value for _, value in _annotated(columns, name, kind)]
+
+
+def numbers(columns: Columns, name: str, kind: str = "act") -> Array:
+    """An annotation that is a number, of every step of ``kind``, in order; shape (n,).
+
+    Raises:
+        DataError: a step of that kind lacks it, or has anything but a finite number.
+    """
+    found = np.zeros(0)
+    pairs = list(_annotated(columns, name, kind))
+    try:
+        found = np.array([value for _, value in pairs], dtype=np.float64)
+        good = found.shape == (len(pairs),) and bool(np.isfinite(found).all())
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        position, value = next(pair for pair in pairs if not _finite(pair[1]))
+        raise DataError(
+            f"{columns.where(position)} has {value!r} as annotation '{name}', expected a finite "
+            "number; an annotator must score every step or raise"
+        )
+    return found
+
+
+def vectors(columns: Columns, name: str, kind: str = "act") -> Array:
+    """An annotation that is a direction, of every step of ``kind``, in order; shape (n, d).
+
+    Raises:
+        DataError: a step of that kind lacks it, has another number of components than the first,
+            one that is not finite, or nothing but zeros (which points nowhere).
+    """
+    found: list[Array] = []
+    for position, value in _annotated(columns, name, kind):
+        one = np.asarray(value, dtype=np.float64)
+        size = len(found[0]) if found else one.size
+        if one.shape != (size,) or not size or not np.isfinite(one).all() or not one.any():
+            raise DataError(
+                f"{columns.where(position)} has {_short(one)} as annotation '{name}', expected "
+                f"{size or 'some'} finite numbers that are not all 0; take all of them from one "
+                "layer of one model"
+            )
+        found.append(one)
+    return np.array(found).reshape(len(found), len(found[0]) if found else 0)
+
+
+def _annotated(columns: Columns, name: str, kind: str) -> Iterator[tuple[int, Any]]:
+    for position, step in enumerate(columns.steps):
         if step.kind != kind:
             continue
         values = annotations_of(step)
         if name not in values:
             raise DataError(
-                f"step {step.index} (action {step.action_key!r}) has no annotation '{name}', found "
-                f"{', '.join(sorted(values)) or 'none'}; add an annotator that gives '{name}' to "
-                f"every step of kind '{kind}'"
+                f"{columns.where(position)} (action {step.action_key!r}) has no annotation "
+                f"'{name}', found {', '.join(sorted(values)) or 'none'}; add an annotator that "
+                f"gives '{name}' to every step of kind '{kind}'"
             )
-        found.append(values[name])
-    return found
+        yield position, values[name]
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return np.ndim(value) == 0 and math.isfinite(value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _short(values: Array) -> str:
+    shown = ", ".join(f"{one:g}" for one in values.ravel()[:4])
+    return f"[{shown}{', ...' if values.size > 4 else ''}] of shape {values.shape}"

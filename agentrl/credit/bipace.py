@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.annotations import annotation
+from agentrl.credit.annotations import vectors
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import Entries, check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import episode_part, equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
@@ -27,7 +25,8 @@ from agentrl.credit.functional import (
     number,
     q_advantage,
 )
-from agentrl.credit.gigpo import GiGPO
+from agentrl.credit.options import Entries, check_options, lone_get_zero
+from agentrl.credit.states import penalised_returns
 
 __all__ = ["BiPACE"]
 
@@ -80,48 +79,25 @@ class BiPACE:
 
     def __post_init__(self) -> None:
         check_options(
-            "BiPACE",
-            radius=(self.radius, 0.0, 2.0),
-            discount=(self.discount, 0.0, 1.0),
-            step_weight=(self.step_weight, 0.0, math.inf),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words(
-            "BiPACE",
-            normaliser=self.normaliser,
-            entries=self.entries,
-            singleton=self.singleton,
-            comparison=(self.comparison, COMPARISONS),
-            action=(self.action, ("executed", "first_tokens")),
-            centroid=(self.centroid, ("mean", "first")),
-        )
-
-    @property
-    def plain(self) -> GiGPO:
-        """The GiGPO whose episode part and returns these are."""
-        return GiGPO(
-            discount=self.discount,
-            normaliser=self.normaliser,
-            invalid_action_penalty=self.invalid_action_penalty,
-            entries=self.entries,
-            singleton=self.singleton,
-            epsilon=self.epsilon,
-            reference=self.reference,
+            self,
+            radius=(0.0, 2.0),
+            comparison=COMPARISONS,
+            action=("executed", "first_tokens"),
+            centroid=("mean", "first"),
         )
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode``, ``step`` (weighted); groups: ``cluster``.
 
         Raises:
-            DataError: an act has no annotation ``hidden``.
+            DataError: an act has no annotation ``hidden``, or one that is no direction.
         """
         columns = columns_of(groups)
-        cluster = self.partition(columns, _matrix(annotation(columns, "hidden")))
+        cluster = self.partition(columns, vectors(columns, "hidden"))
         step = self.step(columns, cluster)
-        if self.plain.lone_get_zero:
+        if lone_get_zero(self):
             step = np.where(columns.alone, 0.0, step)
-        parts = {"episode": self.plain.episode(columns), "step": self.step_weight * step}
+        parts = {"episode": episode_part(columns, self), "step": self.step_weight * step}
         return credit_result(columns, parts, {"cluster": cluster}, equal_group_metrics(columns))
 
     def partition(self, columns: Columns, hidden: Array) -> Labels:
@@ -137,7 +113,7 @@ class BiPACE:
 
     def step(self, columns: Columns, cluster: Labels) -> Array:
         """A_S, shape (M,), not yet weighted."""
-        returns = self.plain.returns(columns)
+        returns = penalised_returns(columns, self)
         tolerance = None if self.reference else EQUAL_TOLERANCE
         if self.comparison == "mean":
             return normalise(returns, cluster, tolerance=tolerance)
@@ -146,15 +122,5 @@ class BiPACE:
 
     def _actions(self, columns: Columns) -> Labels:
         if self.action == "executed":
-            return number(columns.action_key)
+            return number(step.action_key for step in columns.steps)
         return number(step.sample.token_ids[:8] for step in columns.steps)
-
-
-def _matrix(vectors: Sequence[Sequence[float]]) -> Array:
-    """Hidden states as rows, shape (n, d)."""
-    lengths = {len(one) for one in vectors}
-    if len(lengths) > 1:
-        raise DataError(
-            f"hidden states have {sorted(lengths)} numbers; take all of them from one layer"
-        )
-    return np.array(vectors, dtype=np.float64).reshape(len(vectors), max(lengths, default=0))

@@ -2,22 +2,22 @@
 
 The only place where credit touches the records of play. It decides who takes part: trajectories
 that are ``scored``, all their steps, of which only steps of kind ``act`` are rewarded and compared.
-It refuses data that would be averaged wrongly: the same trajectory or group twice, a step index
-twice, a reward that is not finite.
+It refuses data that would be averaged wrongly: the same trajectory or group twice, a trajectory of
+another task, one that ended without having begun, a step index twice, a reward that is not finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, compress, pairwise
 from typing import Any
 
 import numpy as np
 
 from agentrl.core.errors import DataError
-from agentrl.core.trajectory import CreditResult, Group, Step, Trajectory
-from agentrl.credit.functional.checks import Array, Flags, Labels
+from agentrl.core.trajectory import CreditResult, Group, Step, StopReason, Trajectory
+from agentrl.credit.functional import Array, Flags, Labels, cluster_sizes, dense
 
 __all__ = ["Columns", "columns_of", "credit_result"]
 
@@ -28,14 +28,14 @@ class Columns:
 
     Attributes:
         group: Number of the task group, shape (M,).
-        trajectory: Number of the trajectory among those that take part, shape (M,).
+        trajectory: Number of the trajectory among those that take part, in the order of groups and
+            trials, shape (M,). Shuffling the records of a group does not change it.
         index: Time of the step in its trajectory, shape (M,). Never implied by the order.
         act: Whether the step is an act of the policy on the environment, shape (M,).
         reward: Reward of the step, 0 where it is no act, shape (M,).
         valid: Whether the action was valid, true where it is no act, shape (M,).
-        anchor: Key of the state the action was taken in, ``None`` where there is none.
-        action_key: Normalised action.
-        steps: The records themselves, for estimators that need more of them.
+        steps: The records themselves: anchors, actions and what else an estimator needs.
+        names: Ids of the group and of the trajectory, by number of the trajectory, for messages.
         lengths: Steps of each trajectory of the groups in order, ``None`` for one that takes no
             part.
         failed: How many of those without part had an infra failure; the others were unscored.
@@ -48,9 +48,8 @@ class Columns:
     act: Flags
     reward: Array
     valid: Flags
-    anchor: tuple[Any, ...]
-    action_key: tuple[str, ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...]
+    names: tuple[tuple[str, str], ...] = ()
     lengths: tuple[int | None, ...] = ()
     failed: int = 0
     groups: int = 0
@@ -61,10 +60,17 @@ class Columns:
         return np.flatnonzero(self.act).astype(np.int64)
 
     @property
+    def first(self) -> Labels:
+        """Position of the first record of each trajectory, by number; shape (trajectories,)."""
+        count = int(self.trajectory.max()) + 1 if len(self.trajectory) else 0
+        first = np.zeros(count, dtype=np.int64)
+        first[self.trajectory[::-1]] = np.arange(len(self.trajectory), dtype=np.int64)[::-1]
+        return first
+
+    @property
     def alone(self) -> Flags:
         """Whether a step's group has no other trajectory that takes part, shape (M,)."""
-        first = np.unique(self.trajectory, return_index=True)[1]
-        size = np.bincount(self.group[first], minlength=self.groups)
+        size = np.bincount(self.group[self.first], minlength=self.groups)
         return np.asarray(size[self.group] == 1, dtype=np.bool_)
 
     def on_steps(self, values: Array) -> Array:
@@ -79,46 +85,55 @@ class Columns:
         spread[self.act] = labels
         return spread
 
+    def where(self, position: int) -> str:
+        """Names the step at ``position`` for a message."""
+        number = int(self.trajectory[position])
+        group, trajectory = (
+            self.names[number] if self.names else (int(self.group[position]), number)
+        )
+        return f"group '{group}', trajectory '{trajectory}', step {self.index[position]}"
+
 
 def columns_of(groups: Sequence[Group]) -> Columns:
     """The columns of ``groups``.
 
     Raises:
-        DataError: a trajectory or group id appears twice; a step index appears twice; the reward of
-            a scored trajectory is not a finite number.
+        DataError: a trajectory or group id appears twice; a trajectory is of another task than its
+            group, or was ended by its task without a step; a step index appears twice; the reward
+            of a scored trajectory is not a finite number.
     """
+    given = [(number, one) for number, group in enumerate(groups) for one in group.trajectories]
     _refuse_twice("group", [group.id for group in groups])
-    _refuse_twice("trajectory", [one.id for group in groups for one in group.trajectories])
-    taking_part: list[tuple[int, Trajectory]] = []
-    lengths: list[int | None] = []
-    failed = 0
-    for number, group in enumerate(groups):
-        for one in group.trajectories:
-            lengths.append(len(one.steps) if one.scored else None)
-            failed += one.failure is not None
-            if one.scored:
-                taking_part.append((number, one))
+    _refuse_twice("trajectory", [one.id for _, one in given])
+    for number, one in given:
+        _require_member(groups[number], one)
+    scored = [one.scored for _, one in given]
+    taking_part = list(compress(given, scored))
     sizes = [len(one.steps) for _, one in taking_part]
     steps = tuple(chain.from_iterable(one.steps for _, one in taking_part))
+    results = [step.result for step in steps]
+    rewards = [0.0 if one is None else one.reward for one in results]
+    order = sorted(range(len(sizes)), key=lambda k: _by_trial(*taking_part[k]))
+    numbers = np.empty(len(sizes), dtype=np.int64)
+    numbers[order] = np.arange(len(sizes), dtype=np.int64)
     columns = Columns(
-        group=np.repeat(np.array([g for g, _ in taking_part], dtype=np.int64), sizes),
-        trajectory=np.repeat(np.arange(len(sizes), dtype=np.int64), sizes),
+        group=np.repeat(np.array([number for number, _ in taking_part], dtype=np.int64), sizes),
+        trajectory=np.repeat(numbers, sizes),
         index=np.array([step.index for step in steps], dtype=np.int64),
         act=np.array([step.kind == "act" for step in steps], dtype=np.bool_),
-        reward=_rewards(steps),
-        valid=np.array(
-            [step.result is None or bool(step.result.action_valid) for step in steps],
-            dtype=np.bool_,
-        ),
-        anchor=tuple(step.anchor for step in steps),
-        action_key=tuple(step.action_key for step in steps),
+        reward=np.zeros(len(steps)),
+        valid=np.array([one is None or one.action_valid for one in results], dtype=np.bool_),
         steps=steps,
-        lengths=tuple(lengths),
-        failed=failed,
+        names=tuple((groups[taking_part[k][0]].id, taking_part[k][1].id) for k in order),
+        lengths=tuple(
+            len(one.steps) if takes_part else None
+            for (_, one), takes_part in zip(given, scored, strict=True)
+        ),
+        failed=sum(one.failure is not None for _, one in given),
         groups=len(groups),
     )
-    _check(columns, [one for _, one in taking_part])
-    return columns
+    _refuse_repeated_steps(columns)
+    return replace(columns, reward=_finite(columns, rewards))
 
 
 def credit_result(
@@ -163,11 +178,8 @@ def _split(columns: Columns, values: list[Any]) -> tuple[Any, ...]:
     )
 
 
-def _rewards(steps: Sequence[Step]) -> Array:
-    try:
-        return np.array([step.reward for step in steps], dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"a reward is not a number: {error}") from None
+def _by_trial(group: int, one: Trajectory) -> tuple[int, int, int]:
+    return group, one.trial, one.attempt
 
 
 def _refuse_twice(what: str, ids: Sequence[str]) -> None:
@@ -179,30 +191,59 @@ def _refuse_twice(what: str, ids: Sequence[str]) -> None:
         )
 
 
-def _check(columns: Columns, trajectories: Sequence[Trajectory]) -> None:
-    def name(position: int) -> str:
-        one = trajectories[columns.trajectory[position]]
-        return f"trajectory '{one.id}', step {columns.index[position]}"
-
-    wrong = np.flatnonzero(~np.isfinite(columns.reward))
-    if wrong.size:
+def _require_member(group: Group, one: Trajectory) -> None:
+    if one.task_id != group.task.id:
         raise DataError(
-            f"the reward of {name(int(wrong[0]))} is {columns.reward[wrong[0]]}, expected a finite "
-            "number; record it as an environment failure or as None (unscored), never as 0"
+            f"trajectory '{one.id}' of task '{one.task_id}' is in group '{group.id}' of task "
+            f"'{group.task.id}'; a group holds the episodes of one task, because only they can be "
+            "compared"
         )
+    if not one.steps and one.failure is None and one.stop_reason is StopReason.TERMINATED:
+        raise DataError(
+            f"trajectory '{one.id}' of group '{group.id}' has no steps, but its task ended it; "
+            "expected at least one step, or a stop reason that says which budget or failure came "
+            "before the first"
+        )
+
+
+def _refuse_repeated_steps(columns: Columns) -> None:
     order = np.lexsort((columns.index, columns.trajectory))
     index, trajectory = columns.index[order], columns.trajectory[order]
     twice = np.flatnonzero((index[1:] == index[:-1]) & (trajectory[1:] == trajectory[:-1]))
     if twice.size:
-        raise DataError(f"{name(int(order[twice[0]]))} appears twice; a step must appear once")
+        raise DataError(
+            f"{columns.where(int(order[twice[0]]))} appears twice; a step must appear once"
+        )
+
+
+def _finite(columns: Columns, rewards: Sequence[Any]) -> Array:
+    """The rewards as numbers, shape (M,)."""
+    found = _numbers(rewards)
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if wrong.size:
+        raise DataError(
+            f"the reward of {columns.where(int(wrong[0]))} is {rewards[wrong[0]]!r}, expected a "
+            "finite number; record it as an environment failure or as None (unscored), never as 0"
+        )
+    return found
+
+
+def _numbers(values: Sequence[Any]) -> Array:
+    """``values`` as floats, NaN for what is no number."""
+    try:
+        found = np.array(values)
+    except ValueError:  # some are sequences
+        found = np.zeros(0, dtype=np.object_)
+    if found.dtype.kind in "biuf" and found.ndim == 1:
+        return found.astype(np.float64)
+    return np.array([x if isinstance(x, int | float | np.number) else np.nan for x in values])
 
 
 def _common_metrics(
     columns: Columns, total: Array, parts: Mapping[str, Array], partitions: Mapping[str, Labels]
 ) -> dict[str, float]:
     taking_part = sum(length is not None for length in columns.lengths)
-    first = np.unique(columns.trajectory, return_index=True)[1]
-    sizes = np.bincount(columns.group[first], minlength=columns.groups)
+    sizes = np.bincount(columns.group[columns.first], minlength=columns.groups)
     metrics: dict[str, float] = {
         "groups": columns.groups,
         "groups_empty": int((sizes == 0).sum()),
@@ -225,11 +266,9 @@ def _common_metrics(
 
 def _partition_metrics(name: str, labels: Labels) -> dict[str, float]:
     """How many clusters, and which share of the acts lies in clusters of which size."""
-    found, place = np.unique(labels[labels >= 0], return_inverse=True)
-    size = np.ones(len(labels), dtype=np.int64)
-    size[labels >= 0] = np.bincount(place, minlength=len(found))[place]
+    size = cluster_sizes(labels)
     return {
-        f"{name}_clusters": len(found),
+        f"{name}_clusters": int(dense(labels[labels >= 0]).max(initial=-1)) + 1,
         f"{name}_size_1_share": _mean(size == 1),
         f"{name}_size_2_to_4_share": _mean((size >= 2) & (size <= 4)),
         f"{name}_size_5_to_16_share": _mean((size >= 5) & (size <= 16)),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.episode import Entries
-from agentrl.credit.functional import Singleton
-from agentrl.credit.grpo import GRPO
+from agentrl.credit.columns import columns_of, credit_result
+from agentrl.credit.episode import episode_part, equal_group_metrics
+from agentrl.credit.functional import Normaliser, Singleton
+from agentrl.credit.options import Entries, check_options
 
 __all__ = ["DrGRPO"]
 
@@ -28,21 +30,14 @@ class DrGRPO:
     entries: Entries | None = None
     singleton: Singleton | None = None
     reference: bool = False
+    normaliser: ClassVar[Normaliser] = "mean"
+    epsilon: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        self.grpo  # noqa: B018  (checks the options)
-
-    @property
-    def grpo(self) -> GRPO:
-        """The GRPO that this is."""
-        return GRPO(
-            normaliser="mean",
-            invalid_action_penalty=self.invalid_action_penalty,
-            entries=self.entries,
-            singleton=self.singleton,
-            reference=self.reference,
-        )
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``."""
-        return self.grpo.assign(groups)
+        columns = columns_of(groups)
+        metrics = equal_group_metrics(columns)
+        return credit_result(columns, {"episode": episode_part(columns, self)}, metrics=metrics)

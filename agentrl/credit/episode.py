@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
 import numpy as np
 
-from agentrl.core.errors import ConfigError
 from agentrl.credit.columns import Columns
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
-    Normaliser,
-    Singleton,
     episode_scores,
     equal_groups,
     invalid_action_penalty,
     normalise,
     trajectory_weights,
 )
+from agentrl.credit.options import Entries, EpisodeOptions, entries_of, singleton_of
 
 __all__ = [
-    "Entries",
-    "check_options",
-    "check_words",
     "entry_weights",
     "episode_part",
     "equal_group_metrics",
     "penalised_scores",
 ]
-
-Entries = Literal["trajectories", "rows"]
 
 
 def entry_weights(columns: Columns, entries: Entries, *, reference: bool = False) -> Array:
@@ -46,7 +36,7 @@ def entry_weights(columns: Columns, entries: Entries, *, reference: bool = False
     if not reference:
         return trajectory_weights(columns.trajectory)
     weights = np.zeros(len(columns.trajectory))
-    weights[np.unique(columns.trajectory, return_index=True)[1]] = 1.0
+    weights[columns.first] = 1.0
     return weights
 
 
@@ -61,16 +51,7 @@ def penalised_scores(columns: Columns, coefficient: float) -> Array:
     return scores - invalid_action_penalty(columns.valid, coefficient)
 
 
-def episode_part(
-    columns: Columns,
-    *,
-    normaliser: Normaliser,
-    scores: Array,
-    entries: Entries = "trajectories",
-    singleton: Singleton = "zero",
-    epsilon: float = 1e-6,
-    reference: bool = False,
-) -> Array:
+def episode_part(columns: Columns, options: EpisodeOptions, scores: Array | None = None) -> Array:
     """Score of each step's trajectory relative to its group, shape (M,).
 
     ::
@@ -85,65 +66,28 @@ def episode_part(
 
     Args:
         columns: The steps.
-        normaliser: ``mean`` or ``mean_std``.
-        scores: E' of each step, shape (M,).
-        entries: What one entry of the statistics is.
-        singleton: What a group of one trajectory gets.
-        epsilon: Added to the standard deviation.
-        reference: Behave as the published code: no rule for equal groups, a trajectory's first
-            step stands for it.
+        options: The estimator whose options these are. In reference mode there is no rule for equal
+            groups, and a trajectory's first step stands for it.
+        scores: Replaces E', shape (M,).
     """
+    if scores is None:
+        scores = penalised_scores(columns, options.invalid_action_penalty)
     return normalise(
         scores,
         columns.group,
-        normaliser=normaliser,
+        normaliser=options.normaliser,
         ddof=1,
-        epsilon=epsilon,
-        singleton=singleton,
-        weights=entry_weights(columns, entries, reference=reference),
-        tolerance=None if reference else EQUAL_TOLERANCE,
+        epsilon=options.epsilon,
+        singleton=singleton_of(options),
+        weights=entry_weights(columns, entries_of(options), reference=options.reference),
+        tolerance=None if options.reference else EQUAL_TOLERANCE,
     )
 
 
 def equal_group_metrics(columns: Columns) -> dict[str, float]:
     """How many groups of two and more trajectories had equal scores: nothing to learn there."""
-    scores = episode_scores(columns.reward, columns.trajectory)
-    equal = equal_groups(scores, columns.group)
-    first = np.unique(columns.trajectory, return_index=True)[1]
-    groups, size = np.unique(columns.group[first], return_counts=True)
-    several = np.isin(columns.group, groups[size > 1])
-    return {"groups_equal": float(len(np.unique(columns.group[equal & several])))}
-
-
-def check_options(name: str, **options: tuple[float, float, float]) -> None:
-    """Refuse numbers outside their range: ``option=(value, low, high)``.
-
-    Raises:
-        ConfigError: naming the estimator, the option, what was got and what is allowed.
-    """
-    for option, (value, low, high) in options.items():
-        if not low <= value <= high:
-            raise ConfigError(f"{name}: {option} must be in [{low:g}, {high:g}], got {value}")
-
-
-def check_words(
-    name: str,
-    *,
-    normaliser: str = "mean",
-    entries: str | None = None,
-    singleton: str | None = None,
-    **others: tuple[str, Sequence[str]],
-) -> None:
-    """Refuse unknown words: of the options most estimators share, and ``option=(word, allowed)``.
-
-    Raises:
-        ConfigError: naming the estimator, the option, what was got and what is allowed.
-    """
-    shared = {
-        "normaliser": (normaliser, ("mean", "mean_std")),
-        "entries": (entries or "rows", ("trajectories", "rows")),
-        "singleton": (singleton or "zero", ("zero", "raw")),
-    }
-    for option, (word, allowed) in {**shared, **others}.items():
-        if word not in allowed:
-            raise ConfigError(f"{name}: {option} must be one of {', '.join(allowed)}; got {word!r}")
+    first = columns.first
+    scores, group = episode_scores(columns.reward, columns.trajectory)[first], columns.group[first]
+    several = np.bincount(group, minlength=columns.groups) > 1
+    equal = group[equal_groups(scores, group)]
+    return {"groups_equal": float(several[np.unique(equal)].sum())}

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from agentrl.core.errors import ConfigError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import (
-    Entries,
-    check_options,
-    check_words,
-    equal_group_metrics,
-)
-from agentrl.credit.functional import (
-    EQUAL_TOLERANCE,
-    Array,
-    Labels,
-    Normaliser,
-    Singleton,
-    exact_partition,
-    invalid_action_penalty,
-    normalise,
-    similarity_partition,
-    step_returns,
-)
-from agentrl.credit.grpo import GRPO
+from agentrl.credit.episode import episode_part, equal_group_metrics
+from agentrl.credit.functional import Array, Labels, Normaliser, Singleton
+from agentrl.credit.options import Entries, check_options
+from agentrl.credit.states import penalised_returns, state_part, state_partition
 
 __all__ = ["GiGPO"]
 
@@ -79,21 +60,7 @@ class GiGPO:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_options(
-            "GiGPO",
-            discount=(self.discount, 0.0, 1.0),
-            step_weight=(self.step_weight, 0.0, math.inf),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words(
-            "GiGPO", normaliser=self.normaliser, entries=self.entries, singleton=self.singleton
-        )
-        if self.similarity is not None and not 0.0 < self.similarity < 1.0:
-            raise ConfigError(
-                f"GiGPO: similarity must be strictly in (0, 1), got {self.similarity}; "
-                "leave it out to compare equal anchors only"
-            )
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``, ``step`` (weighted); groups: ``anchor``."""
@@ -105,52 +72,18 @@ class GiGPO:
         }
         return credit_result(columns, parts, {"anchor": anchor}, equal_group_metrics(columns))
 
-    @property
-    def lone_get_zero(self) -> bool:
-        """Whether a group of one trajectory gets 0 everywhere."""
-        return (self.singleton or ("raw" if self.reference else "zero")) == "zero"
-
     def episode(self, columns: Columns, scores: Array | None = None) -> Array:
         """A_E, shape (M,); ``scores`` replaces E'."""
-        alone = GRPO(
-            normaliser=self.normaliser,
-            invalid_action_penalty=self.invalid_action_penalty,
-            entries=self.entries,
-            singleton=self.singleton,
-            epsilon=self.epsilon,
-            reference=self.reference,
-        )
-        return alone.episode(columns, scores)
+        return episode_part(columns, self, scores)
 
     def partition(self, columns: Columns) -> Labels:
         """Which steps share a state, shape (M,); -1 for steps that are compared with nothing."""
-        rows = columns.rows
-        anchors = [columns.anchor[row] for row in rows.tolist()]
-        group = columns.group[rows]
-        if self.similarity is None:
-            labels = exact_partition(anchors, group, reference=self.reference)
-        else:
-            labels = similarity_partition(anchors, group, self.similarity, reference=self.reference)
-        return columns.labels_on_steps(labels)
+        return state_partition(columns, similarity=self.similarity, reference=self.reference)
 
     def returns(self, columns: Columns) -> Array:
         """G' of the acts, shape (M,); 0 for other steps."""
-        rows = columns.rows
-        returns = step_returns(
-            columns.reward[rows], columns.trajectory[rows], columns.index[rows], self.discount
-        )
-        penalty = invalid_action_penalty(columns.valid[rows], self.invalid_action_penalty)
-        return columns.on_steps(returns - penalty)
+        return penalised_returns(columns, self)
 
     def step(self, columns: Columns, anchor: Labels, returns: Array | None = None) -> Array:
         """A_S, shape (M,), not yet weighted; ``returns`` replaces G'."""
-        part = normalise(
-            self.returns(columns) if returns is None else returns,
-            anchor,
-            normaliser=self.normaliser,
-            ddof=1,
-            epsilon=self.epsilon,
-            singleton="zero",
-            tolerance=None if self.reference else EQUAL_TOLERANCE,
-        )
-        return np.where(columns.alone, 0.0, part) if self.lone_get_zero else part
+        return state_part(columns, anchor, self, returns)

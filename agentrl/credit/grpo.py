@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import (
-    Entries,
-    check_options,
-    check_words,
-    episode_part,
-    equal_group_metrics,
-    penalised_scores,
-)
+from agentrl.credit.episode import episode_part, equal_group_metrics
 from agentrl.credit.functional import Array, Normaliser, Singleton
+from agentrl.credit.options import Entries, check_options
 
 __all__ = ["GRPO"]
 
@@ -51,14 +44,7 @@ class GRPO:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_options(
-            "GRPO",
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words(
-            "GRPO", normaliser=self.normaliser, entries=self.entries, singleton=self.singleton
-        )
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``."""
@@ -68,14 +54,4 @@ class GRPO:
 
     def episode(self, columns: Columns, scores: Array | None = None) -> Array:
         """The episode part, shape (M,); ``scores`` replaces the penalised episode scores."""
-        if scores is None:
-            scores = penalised_scores(columns, self.invalid_action_penalty)
-        return episode_part(
-            columns,
-            scores=scores,
-            normaliser=self.normaliser,
-            entries=self.entries or ("rows" if self.reference else "trajectories"),
-            singleton=self.singleton or ("raw" if self.reference else "zero"),
-            epsilon=self.epsilon,
-            reference=self.reference,
-        )
+        return episode_part(columns, self, scores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import Entries, check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import episode_part, equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
@@ -23,7 +22,8 @@ from agentrl.credit.functional import (
     level_weights,
     normalise,
 )
-from agentrl.credit.gigpo import GiGPO
+from agentrl.credit.options import Entries, check_options, lone_get_zero
+from agentrl.credit.states import penalised_returns, state_partition
 
 __all__ = ["HGPO"]
 
@@ -75,32 +75,7 @@ class HGPO:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_options(
-            "HGPO",
-            history_length=(self.history_length, 0, 1000),
-            discount=(self.discount, 0.0, 1.0),
-            alpha=(self.alpha, -100.0, 100.0),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words(
-            "HGPO", normaliser=self.normaliser, entries=self.entries, singleton=self.singleton
-        )
-        self.flat  # noqa: B018  (checks similarity)
-
-    @property
-    def flat(self) -> GiGPO:
-        """The GiGPO of the same options: states, returns and episode part are its."""
-        return GiGPO(
-            discount=self.discount,
-            normaliser=self.normaliser,
-            invalid_action_penalty=self.invalid_action_penalty,
-            similarity=self.similarity,
-            entries=self.entries,
-            singleton=self.singleton,
-            epsilon=self.epsilon,
-            reference=self.reference,
-        )
+        check_options(self, history_length=(0, 1000), alpha=(-100.0, 100.0))
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode`` and ``level_k``; groups: ``context_k``."""
@@ -114,18 +89,22 @@ class HGPO:
     def contexts(self, columns: Columns) -> list[Labels]:
         """Partitions by the last 1 .. history_length + 1 states, each of shape (M,)."""
         rows = columns.rows
-        states = self.flat.partition(columns)[rows]
+        states = state_partition(columns, similarity=self.similarity, reference=self.reference)
         found = context_partition(
-            states, columns.trajectory[rows], columns.index[rows], self.history_length + 1
+            states[rows], columns.trajectory[rows], columns.index[rows], self.history_length + 1
         )
         return [columns.labels_on_steps(labels) for labels in found]
 
+    def returns(self, columns: Columns) -> Array:
+        """G' of the acts, shape (M,); 0 for other steps."""
+        return penalised_returns(columns, self)
+
     def levels(self, columns: Columns, contexts: Sequence[Labels]) -> Array:
         """Contributions of level 0, 1, ..., shape (levels, M); they sum to the advantage."""
-        returns = self.flat.returns(columns)
+        returns = self.returns(columns)
         drop_zeros = self.reference if self.drop_zero_levels is None else self.drop_zero_levels
         base = not self.reference if self.base_group is None else self.base_group
-        values = [self.flat.episode(columns)]
+        values = [episode_part(columns, self)]
         counted = [np.full(len(columns.act), base)]
         for labels in contexts:
             values.append(
@@ -142,7 +121,7 @@ class HGPO:
         stacked, present = np.array(values), np.array(counted)
         if drop_zeros:
             present &= np.abs(stacked) >= 1e-6
-        if self.flat.lone_get_zero:
+        if lone_get_zero(self):
             stacked = np.where(columns.alone, 0.0, stacked)
         return level_contributions(
             stacked,

@@ -11,7 +11,7 @@ import numpy as np
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.annotations import annotations_of
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     Array,
     Labels,
@@ -21,6 +21,7 @@ from agentrl.credit.functional import (
     number,
     trajectory_weights,
 )
+from agentrl.credit.options import check_options
 
 __all__ = ["HiMAC"]
 
@@ -51,12 +52,7 @@ class HiMAC:
     needs: ClassVar[tuple[str, ...]] = ("blueprint",)
 
     def __post_init__(self) -> None:
-        check_options("HiMAC", epsilon=(self.epsilon, 0.0, 1.0))
-        check_words(
-            "HiMAC",
-            normaliser=self.normaliser,
-            train=(self.train, ("both", "macro", "micro")),
-        )
+        check_options(self, train=("both", "macro", "micro"))
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``macro``, ``micro``; groups: ``blueprint``."""

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.columns import columns_of, credit_result
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
@@ -23,6 +23,7 @@ from agentrl.credit.functional import (
     leave_one_out,
     normalise,
 )
+from agentrl.credit.options import NOT_NEGATIVE, check_options
 
 __all__ = ["LOOP"]
 
@@ -60,30 +61,26 @@ class LOOP:
 
     def __post_init__(self) -> None:
         check_options(
-            "LOOP",
-            threshold=(self.threshold, 0.0, math.inf),
-            bonus=(self.bonus, -math.inf, math.inf),
-        )
-        check_words(
-            "LOOP",
-            singleton=self.singleton,
-            baseline=(self.baseline, ("leave_one_out", "mean")),
+            self,
+            threshold=NOT_NEGATIVE,
+            bonus=(-math.inf, math.inf),
+            baseline=("leave_one_out", "mean"),
         )
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``; metric ``filtered_share``."""
         columns = columns_of(groups)
-        first, place = np.unique(columns.trajectory, return_index=True, return_inverse=True)[1:]
+        first = columns.first
         scores = episode_scores(columns.reward, columns.trajectory)[first]
         raw = self.advantages(scores, columns.group[first])
         kept, _ = informative(raw, threshold=self.threshold, positive_only=self.positive_only)
         size = raw if self.positive_only else np.abs(raw)
         above = np.zeros(len(raw), dtype=np.bool_)
         above[kept] = size[kept] >= self.threshold
-        part = np.where(above, raw + self.bonus, 0.0)[place]
+        part = np.where(above, raw + self.bonus, 0.0)[columns.trajectory]
         metrics = equal_group_metrics(columns)
         metrics["filtered_share"] = 1.0 - float(above.mean()) if len(above) else 0.0
-        return credit_result(columns, {"episode": _shaped(part, columns)}, metrics=metrics)
+        return credit_result(columns, {"episode": part}, metrics=metrics)
 
     def advantages(self, scores: Array, group: Labels) -> Array:
         """Advantage of each trajectory before filter and bonus.
@@ -100,7 +97,3 @@ class LOOP:
         if not self.divide:
             return centred
         return np.asarray(centred / np.maximum(deviations(scores, group, ddof=0), 1e-7))
-
-
-def _shaped(part: Array, columns: Columns) -> Array:
-    return np.asarray(part, dtype=np.float64).reshape(len(columns.act))

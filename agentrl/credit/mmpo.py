@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.annotations import annotation
+from agentrl.credit.annotations import numbers
 from agentrl.credit.columns import columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import Normaliser, normalise
 from agentrl.credit.grpo import GRPO
+from agentrl.credit.options import NOT_NEGATIVE, check_options
 
 __all__ = ["MMPO"]
 
@@ -45,13 +45,7 @@ class MMPO:
     needs: ClassVar[tuple[str, ...]] = ("belief_entropy",)
 
     def __post_init__(self) -> None:
-        check_options(
-            "MMPO",
-            belief_weight=(self.belief_weight, 0.0, math.inf),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words("MMPO", normaliser=self.normaliser)
+        check_options(self, belief_weight=NOT_NEGATIVE)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode``, ``belief``.
@@ -62,7 +56,7 @@ class MMPO:
         columns = columns_of(groups)
         summary = np.array([step.kind == "summary" for step in columns.steps], dtype=np.bool_)
         entropy = np.zeros(len(summary))
-        entropy[summary] = annotation(columns, "belief_entropy", kind="summary")
+        entropy[summary] = numbers(columns, "belief_entropy", kind="summary")
         unsure = normalise(
             entropy,
             np.where(summary, columns.group, -1),

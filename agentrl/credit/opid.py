@@ -13,9 +13,10 @@ from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.annotations import annotations_of
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import Entries, check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import episode_part, equal_group_metrics
 from agentrl.credit.functional import Array, Normaliser, Singleton, teacher_term
-from agentrl.credit.gigpo import GiGPO
+from agentrl.credit.options import NOT_NEGATIVE, Entries, check_options
+from agentrl.credit.states import state_part, state_partition
 
 __all__ = ["OPID"]
 
@@ -62,35 +63,19 @@ class OPID:
 
     def __post_init__(self) -> None:
         check_options(
-            "OPID",
-            episode_skill_weight=(self.episode_skill_weight, 0.0, math.inf),
-            step_skill_weight=(self.step_skill_weight, 0.0, math.inf),
-            clip_teacher=(self.clip_teacher or 1.0, 0.0, math.inf),
-        )
-        check_words("OPID", normaliser=self.normaliser)
-        self.gigpo  # noqa: B018  (checks its options)
-
-    @property
-    def gigpo(self) -> GiGPO:
-        """The GiGPO whose step advantages these are."""
-        return GiGPO(
-            discount=self.discount,
-            step_weight=self.step_weight,
-            normaliser=self.normaliser,
-            invalid_action_penalty=self.invalid_action_penalty,
-            entries=self.entries,
-            singleton=self.singleton,
-            epsilon=self.epsilon,
-            reference=self.reference,
+            self,
+            episode_skill_weight=NOT_NEGATIVE,
+            step_skill_weight=NOT_NEGATIVE,
+            clip_teacher=(1e-9, math.inf),
         )
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Step advantages of GiGPO, token advantages of the skills; parts as in GiGPO."""
         columns = columns_of(groups)
-        anchor = self.gigpo.partition(columns)
+        anchor = state_partition(columns, reference=self.reference)
         parts = {
-            "episode": self.gigpo.episode(columns),
-            "step": self.step_weight * self.gigpo.step(columns, anchor),
+            "episode": episode_part(columns, self),
+            "step": self.step_weight * state_part(columns, anchor, self),
         }
         lengths = [len(step.sample.token_ids) for step in columns.steps]
         tokens = np.zeros(sum(lengths))
@@ -111,14 +96,19 @@ class OPID:
         """The term of every sampled token, and 1 where it was scored; shape (tokens,)."""
         teacher, old, mask = np.zeros(size), np.zeros(size), np.zeros(size)
         start = 0
-        for step in columns.steps:
+        for position, step in enumerate(columns.steps):
             count = len(step.sample.token_ids)
             scored = annotations_of(step).get(name)
             if scored is not None:
                 if len(scored) != count:
                     raise DataError(
-                        f"step {step.index} has {count} sampled tokens but {len(scored)} values of "
-                        f"'{name}'; score exactly the sampled tokens"
+                        f"{columns.where(position)} has {count} sampled tokens but {len(scored)} "
+                        f"values of '{name}'; score exactly the sampled tokens"
+                    )
+                if not np.isfinite(np.asarray(scored, dtype=np.float64)).all():
+                    raise DataError(
+                        f"{columns.where(position)} has a value of '{name}' that is not finite; "
+                        "score every sampled token, or leave the annotation out"
                     )
                 teacher[start : start + count] = scored
                 old[start : start + count] = step.sample.logprobs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,15 +9,9 @@ import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import (
-    Entries,
-    check_options,
-    check_words,
-    entry_weights,
-    equal_group_metrics,
-    penalised_scores,
-)
+from agentrl.credit.episode import entry_weights, equal_group_metrics, penalised_scores
 from agentrl.credit.functional import EQUAL_TOLERANCE, Array, Normaliser, top_margin
+from agentrl.credit.options import Entries, check_options
 
 __all__ = ["PassAtK"]
 
@@ -52,12 +45,7 @@ class PassAtK:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_options(
-            "PassAtK",
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words("PassAtK", normaliser=self.normaliser, entries=self.entries)
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``."""
@@ -84,13 +72,11 @@ class PassAtK:
                 tolerance=None,
             )
             return result
-        _, first, place, length = np.unique(
-            columns.trajectory, return_index=True, return_inverse=True, return_counts=True
-        )
-        entries = np.bincount(place, weights=scores, minlength=len(length)) / length
+        place = columns.trajectory
+        entries = np.bincount(place, weights=scores) / np.bincount(place)
         margin = top_margin(
             entries,
-            columns.group[first],
+            columns.group[columns.first],
             normaliser=self.normaliser,
             epsilon=self.epsilon,
             tolerance=EQUAL_TOLERANCE,

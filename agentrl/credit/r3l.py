@@ -12,7 +12,7 @@ import numpy as np
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.annotations import annotations_of
 from agentrl.credit.columns import columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     Array,
     Labels,
@@ -22,6 +22,7 @@ from agentrl.credit.functional import (
     equal_groups,
     soft_mean,
 )
+from agentrl.credit.options import NOT_NEGATIVE, check_options
 
 __all__ = ["R3L"]
 
@@ -62,12 +63,12 @@ class R3L:
 
     def __post_init__(self) -> None:
         check_options(
-            "R3L",
-            tau=(self.tau, 1e-9, math.inf),
-            alpha=(self.alpha, 0.0, math.inf),
-            best=(self.best, -math.inf, math.inf),
+            self,
+            tau=(1e-9, math.inf),
+            alpha=NOT_NEGATIVE,
+            best=(-math.inf, math.inf),
+            baseline=("mean", "soft"),
         )
-        check_words("R3L", singleton=self.singleton, baseline=(self.baseline, ("mean", "soft")))
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode``."""
@@ -77,12 +78,11 @@ class R3L:
         exemplar = np.array([bool(one.get("exemplar")) for one in marks], dtype=np.bool_)
         scores = episode_scores(columns.reward, columns.trajectory)
         counted = np.zeros(len(scores), dtype=np.bool_)
-        counted[np.unique(columns.trajectory, return_index=True)[1]] = True
+        counted[columns.first] = True
         counted &= ~exemplar
         advantage = np.zeros(len(scores))
         advantage[counted] = self.advantages(scores[counted], columns.group[counted])
-        whole = advantage[np.unique(columns.trajectory, return_index=True)[1]]
-        part = whole[columns.trajectory] if len(scores) else advantage
+        part = advantage[columns.first][columns.trajectory]
         part = np.where(exemplar, 1.0, np.where(prefix, 0.0, part))
         metrics = equal_group_metrics(columns)
         metrics["prefix_share"] = float(prefix.mean()) if len(prefix) else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,21 +10,17 @@ import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import (
-    Entries,
-    check_options,
-    check_words,
-    equal_group_metrics,
-)
+from agentrl.credit.episode import episode_part, equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
+    Normaliser,
     Singleton,
     invalid_action_penalty,
     step_returns,
     whiten,
 )
-from agentrl.credit.grpo import GRPO
+from agentrl.credit.options import Entries, check_options
 
 __all__ = ["REINFORCEPlusPlus", "REINFORCEPlusPlusBaseline", "sampled_tokens"]
 
@@ -59,11 +54,7 @@ class REINFORCEPlusPlus:
     scope: ClassVar[str] = "batch"
 
     def __post_init__(self) -> None:
-        check_options(
-            "REINFORCEPlusPlus",
-            discount=(self.discount, 0.0, 1.0),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-        )
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``return``."""
@@ -95,14 +86,12 @@ class REINFORCEPlusPlusBaseline:
     entries: Entries | None = None
     singleton: Singleton | None = None
     reference: bool = False
+    normaliser: ClassVar[Normaliser] = "mean"
+    epsilon: ClassVar[float] = 0.0
     scope: ClassVar[str] = "batch"
 
     def __post_init__(self) -> None:
-        check_options(
-            "REINFORCEPlusPlusBaseline",
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-        )
-        check_words("REINFORCEPlusPlusBaseline", entries=self.entries, singleton=self.singleton)
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``."""
@@ -118,13 +107,7 @@ class REINFORCEPlusPlusBaseline:
             tokens: Sampled tokens of each step, shape (M,).
             scores: Replaces the penalised episode scores, shape (M,).
         """
-        centred = GRPO(
-            normaliser="mean",
-            invalid_action_penalty=self.invalid_action_penalty,
-            entries=self.entries,
-            singleton=self.singleton,
-            reference=self.reference,
-        ).episode(columns, scores)
+        centred = episode_part(columns, self, scores)
         tolerance = None if self.reference else EQUAL_TOLERANCE
         return whiten(centred, tokens, shift=self.reference, tolerance=tolerance)
 

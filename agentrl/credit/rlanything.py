@@ -12,7 +12,7 @@ from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.annotations import annotation
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Array,
@@ -22,6 +22,7 @@ from agentrl.credit.functional import (
     normalise,
     number,
 )
+from agentrl.credit.options import check_options, lone_get_zero, singleton_of
 
 __all__ = ["RLAnything"]
 
@@ -51,7 +52,7 @@ class RLAnything:
     needs: ClassVar[tuple[str, ...]] = ("votes",)
 
     def __post_init__(self) -> None:
-        check_words("RLAnything", singleton=self.singleton)
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``step``; groups: ``index``.
@@ -61,17 +62,24 @@ class RLAnything:
         """
         columns = columns_of(groups)
         rows = columns.rows
-        votes = np.array([mean_vote(one) for one in annotation(columns, "votes")])
+        votes = self._votes(columns)
         scores = episode_scores(columns.reward, columns.trajectory)[rows]
         index = same_index(columns)
-        rewards = scores + votes.reshape(len(rows))
+        rewards = scores + votes
         part = columns.on_steps(self.normalised(rewards, index[rows]))
-        parts = {"step": part if self._keep_raw else np.where(columns.alone, 0.0, part)}
+        parts = {"step": np.where(columns.alone, 0.0, part) if lone_get_zero(self) else part}
         return credit_result(columns, parts, {"index": index}, equal_group_metrics(columns))
 
-    @property
-    def _keep_raw(self) -> bool:
-        return (self.singleton or ("raw" if self.reference else "zero")) == "raw"
+    @staticmethod
+    def _votes(columns: Columns) -> Array:
+        """Mean vote of each act, shape (n,)."""
+        rows, found = columns.rows.tolist(), []
+        for row, votes in zip(rows, annotation(columns, "votes"), strict=True):
+            try:
+                found.append(mean_vote(votes))
+            except DataError as error:
+                raise DataError(f"{columns.where(row)}: {error}") from None
+        return np.array(found, dtype=np.float64)
 
     def normalised(self, rewards: Array, index: Labels) -> Array:
         """Rewards against those of equal label, shape (n,)."""
@@ -81,7 +89,7 @@ class RLAnything:
             normaliser="mean_std",
             ddof=0,
             epsilon=0.0,
-            singleton="raw" if self._keep_raw else "zero",
+            singleton=singleton_of(self),
             tolerance=1e-8 if self.reference else EQUAL_TOLERANCE,
         )
 

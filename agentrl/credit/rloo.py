@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import (
-    Entries,
-    check_options,
-    check_words,
-    entry_weights,
-    equal_group_metrics,
-    penalised_scores,
-)
+from agentrl.credit.episode import entry_weights, equal_group_metrics, penalised_scores
 from agentrl.credit.functional import EQUAL_TOLERANCE, Array, Singleton, leave_one_out
+from agentrl.credit.options import Entries, check_options, entries_of, singleton_of
 
 __all__ = ["RLOO"]
 
@@ -41,8 +34,7 @@ class RLOO:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_options("RLOO", invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf))
-        check_words("RLOO", entries=self.entries, singleton=self.singleton)
+        check_options(self)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``episode``."""
@@ -52,13 +44,12 @@ class RLOO:
 
     def episode(self, columns: Columns, scores: Array | None = None) -> Array:
         """The episode part, shape (M,); ``scores`` replaces the penalised episode scores."""
-        entries = self.entries or ("rows" if self.reference else "trajectories")
         if scores is None:
             scores = penalised_scores(columns, self.invalid_action_penalty)
         return leave_one_out(
             scores,
             columns.group,
-            singleton=self.singleton or ("raw" if self.reference else "zero"),
-            weights=entry_weights(columns, entries, reference=self.reference),
+            singleton=singleton_of(self),
+            weights=entry_weights(columns, entries_of(self), reference=self.reference),
             tolerance=None if self.reference else EQUAL_TOLERANCE,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.annotations import annotation
+from agentrl.credit.annotations import numbers
 from agentrl.credit.columns import columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import Normaliser, normalise
 from agentrl.credit.grpo import GRPO
+from agentrl.credit.options import NOT_NEGATIVE, check_options
 
 __all__ = ["SEED"]
 
@@ -47,12 +47,7 @@ class SEED:
     needs: ClassVar[tuple[str, ...]] = ("skill_reward",)
 
     def __post_init__(self) -> None:
-        check_options(
-            "SEED",
-            skill_weight=(self.skill_weight, 0.0, math.inf),
-            invalid_action_penalty=(self.invalid_action_penalty, 0.0, math.inf),
-        )
-        check_words("SEED", normaliser=self.normaliser)
+        check_options(self, skill_weight=NOT_NEGATIVE)
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode``, ``skill``.
@@ -63,7 +58,7 @@ class SEED:
         columns = columns_of(groups)
         skill = np.array([step.kind == "skill" for step in columns.steps], dtype=np.bool_)
         rewards = np.zeros(len(skill))
-        rewards[skill] = annotation(columns, "skill_reward", kind="skill")
+        rewards[skill] = numbers(columns, "skill_reward", kind="skill")
         written = normalise(rewards, np.where(skill, columns.group, -1), normaliser=self.normaliser)
         grpo = GRPO(
             normaliser=self.normaliser,

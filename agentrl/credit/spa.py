@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -10,9 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from agentrl.core.trajectory import CreditResult, Group
-from agentrl.credit.annotations import annotation
+from agentrl.credit.annotations import numbers
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import check_options, check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     Array,
     Normaliser,
@@ -20,6 +19,7 @@ from agentrl.credit.functional import (
     leave_one_out,
 )
 from agentrl.credit.gigpo import GiGPO
+from agentrl.credit.options import NOT_NEGATIVE, check_options
 from agentrl.credit.rlanything import same_index
 
 __all__ = ["SPA"]
@@ -64,14 +64,7 @@ class SPA:
     needs: ClassVar[tuple[str, ...]] = ("progress",)
 
     def __post_init__(self) -> None:
-        check_options(
-            "SPA",
-            grounding=(self.grounding, 0.0, math.inf),
-            discount=(self.discount, 0.0, 1.0),
-            step_weight=(self.step_weight, 0.0, math.inf),
-            epsilon=(self.epsilon, 0.0, 1.0),
-        )
-        check_words("SPA", normaliser=self.normaliser, compare=(self.compare, ("anchor", "index")))
+        check_options(self, grounding=NOT_NEGATIVE, compare=("anchor", "index"))
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages; parts: ``episode``, ``step`` (weighted); groups: ``anchor`` or ``index``.
@@ -82,7 +75,7 @@ class SPA:
         columns = columns_of(groups)
         if self.reference:
             return credit_result(columns, self.published(columns))
-        progress = np.array(annotation(columns, "progress"), dtype=np.float64)
+        progress = numbers(columns, "progress")
         metrics = equal_group_metrics(columns)
         metrics["progress_error"] = _progress_error(columns, columns.on_steps(progress))
         valid = columns.valid[columns.rows]
@@ -97,7 +90,7 @@ class SPA:
 
     def published(self, columns: Columns) -> dict[str, Array]:
         """The parts of the published script: ``episode`` and ``grounding``."""
-        first = np.unique(columns.trajectory, return_index=True)[1]
+        first = columns.first
         scores = episode_scores(columns.reward, columns.trajectory)[first]
         others = leave_one_out(scores, columns.group[first], singleton="raw", tolerance=None)
         last = np.zeros(len(columns.act), dtype=np.bool_)
@@ -112,7 +105,7 @@ class SPA:
 
 def _progress_error(columns: Columns, progress: Array) -> float:
     """Mean over episodes of |sum of progress - score|."""
-    first = np.unique(columns.trajectory, return_index=True)[1]
+    first = columns.first
     estimated = episode_scores(progress, columns.trajectory)[first]
     actual = episode_scores(columns.reward, columns.trajectory)[first]
     return float(np.abs(estimated - actual).mean()) if len(first) else 0.0

@@ -12,7 +12,7 @@ from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group, Step
 from agentrl.credit.annotations import annotations_of
 from agentrl.credit.columns import Columns, columns_of, credit_result
-from agentrl.credit.episode import check_words, equal_group_metrics
+from agentrl.credit.episode import equal_group_metrics
 from agentrl.credit.functional import (
     EQUAL_TOLERANCE,
     Centring,
@@ -23,6 +23,7 @@ from agentrl.credit.functional import (
     segment_rewards,
     tree_values,
 )
+from agentrl.credit.options import check_options
 
 __all__ = ["TreeRL"]
 
@@ -60,10 +61,10 @@ class TreeRL:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        check_words(
-            "TreeRL",
-            centring=(self.centring, ("none", "token", "step")),
-            weighting=(self.weighting, ("none", "sqrt", "uniform")),
+        check_options(
+            self,
+            centring=("none", "token", "step"),
+            weighting=("none", "sqrt", "uniform"),
         )
 
     def assign(self, groups: Sequence[Group]) -> CreditResult:

@@ -11,9 +11,11 @@ import numpy as np
 from agentrl.core.errors import DataError
 from agentrl.credit.bipace import BiPACE, Comparison
 from agentrl.credit.columns import Columns
+from agentrl.credit.episode import episode_part
 from agentrl.credit.functional import Array, text_ratio
 from agentrl.credit.gigpo import GiGPO
 from agentrl.credit.hgpo import HGPO
+from agentrl.credit.states import penalised_returns
 from agentrl.testing.golden_rows import Generator, long_texts, row_batch
 
 __all__ = ["bipace", "gigpo", "hgpo"]
@@ -86,7 +88,7 @@ def hgpo(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]
     keeping = replace(estimator, drop_zero_levels=False)
     kept = keeping.levels(columns, contexts).sum(axis=0)
     return {
-        "step_rewards": estimator.flat.returns(columns),
+        "step_rewards": estimator.returns(columns),
         "row_advantage": total,
         "advantages": total[:, None] * batch.mask,
         "variant_keep_zero_items": {"row_advantage": kept},
@@ -101,7 +103,8 @@ def bipace(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, An
         hidden = np.array(inputs["hidden"], dtype=np.float64)
     else:
         hidden, actions = _drawn_states(columns, inputs["params"])
-        columns = replace(columns, action_key=actions)
+        steps = zip(columns.steps, actions, strict=True)
+        columns = replace(columns, steps=tuple(replace(one, action_key=key) for one, key in steps))
         if abs(hidden.sum() - inputs["check_hidden_sum"]) > 1e-6:
             raise DataError(f"check_hidden_sum does not hold: the drawn sum is {hidden.sum()}")
     estimator = BiPACE(
@@ -113,10 +116,10 @@ def bipace(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, An
     )
     first = replace(estimator, centroid="first").partition(columns, hidden)
     cluster = estimator.partition(columns, hidden)
-    episode = estimator.plain.episode(columns)
+    episode = episode_part(columns, estimator)
     sizes = np.bincount(cluster)
     got: dict[str, Any] = {
-        "step_returns": estimator.plain.returns(columns),
+        "step_returns": penalised_returns(columns, estimator),
         "episode_adv": episode,
         "cluster_id": cluster,
         "cluster_id_centroid_mean": cluster,
@@ -138,7 +141,7 @@ def bipace(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, An
 
 def _drawn_states(columns: Columns, params: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
     draw = Generator(params["seed"])
-    hidden = np.array([[0.15 * (draw.uniform() - 0.5) for _ in range(8)] for _ in columns.anchor])
-    for row, anchor in enumerate(columns.anchor):
-        hidden[row, int(anchor.rpartition("_o")[2])] += 1.0
-    return hidden, tuple(f"act{draw.below(3)}" for _ in columns.anchor)
+    hidden = np.array([[0.15 * (draw.uniform() - 0.5) for _ in range(8)] for _ in columns.steps])
+    for row, step in enumerate(columns.steps):
+        hidden[row, int(step.anchor.rpartition("_o")[2])] += 1.0
+    return hidden, tuple(f"act{draw.below(3)}" for _ in columns.steps)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agentrl.core.errors import DataError
-from agentrl.credit.episode import Entries, penalised_scores
+from agentrl.credit.episode import penalised_scores
 from agentrl.credit.functional import (
     Array,
     Centring,
@@ -22,6 +22,7 @@ from agentrl.credit.functional import (
 )
 from agentrl.credit.grpo import GRPO
 from agentrl.credit.loop import LOOP
+from agentrl.credit.options import Entries
 from agentrl.credit.pass_at_k import PassAtK
 from agentrl.credit.r3l import R3L
 from agentrl.credit.reinforce_plus_plus import REINFORCEPlusPlusBaseline

@@ -11,6 +11,7 @@ import numpy as np
 from agentrl.core.errors import DataError
 from agentrl.credit.columns import Columns
 from agentrl.credit.functional import Array, episode_scores, number
+from agentrl.testing.episodes import act
 
 __all__ = ["Generator", "RowBatch", "long_texts", "row_batch", "token_mask"]
 
@@ -121,6 +122,7 @@ def _columns(
         index.append(seen.get(one, 0))
         seen[one] = index[-1] + 1
     groups = number(group)
+    keys = action_key or [""] * len(group)
     return Columns(
         group=groups,
         trajectory=number(trajectory),
@@ -128,7 +130,9 @@ def _columns(
         act=np.ones(len(group), dtype=np.bool_),
         reward=np.array(reward, dtype=np.float64),
         valid=np.array(valid, dtype=np.bool_),
-        anchor=tuple(anchors),
-        action_key=tuple(action_key or [""] * len(group)),
+        steps=tuple(
+            act(anchor, index=k, action=key, tokens=1)
+            for anchor, k, key in zip(anchors, index, keys, strict=True)
+        ),
         groups=int(groups.max()) + 1,
     )

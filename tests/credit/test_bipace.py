@@ -162,7 +162,9 @@ def test_missing_or_wrong_hidden_states_are_refused_in_words() -> None:
         "g",
         episode("a", annotate(act("s", 1.0), hidden=(1.0,)), annotate(act("s"), hidden=(1, 2))),
     )
-    with pytest.raises(DataError, match=r"\[1, 2\] numbers"):
+    with pytest.raises(
+        DataError, match=r"'g/a', step 1 has \[1, 2\] of shape \(2,\) as annotation 'hidden'"
+    ):
         BiPACE().assign([uneven])
     with pytest.raises(ConfigError, match="comparison must be one of q, different_peer, mean"):
         BiPACE(comparison="v")  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from agentrl.core.errors import DataError
+from agentrl.core.trajectory import StopReason
 from agentrl.credit import GRPO, columns_of, credit_result
 from agentrl.testing.episodes import act, episode, failed_episode, group, summary
 
@@ -25,7 +27,7 @@ def test_only_acts_of_scored_trajectories_are_rows() -> None:
     assert columns.index.tolist() == [0, 1, 2, 0]
     assert columns.reward.tolist() == [1.0, 0.0, 2.0, 3.0]
     assert columns.valid.tolist() == [True, True, False, True]
-    assert columns.anchor == ("x", None, "y", "x")
+    assert [step.anchor for step in columns.steps] == ["x", None, "y", "x"]
     assert columns.lengths == (3, None, None, 1)
 
 
@@ -75,9 +77,42 @@ def test_c1_a_credit_function_that_still_meets_nan_names_the_step(reward: float)
         GRPO().assign([one])
 
 
-def test_c1_a_reward_that_is_no_number_is_refused() -> None:
-    with pytest.raises(DataError, match="not a number"):
-        GRPO().assign([group("g", episode("a", ("s", "ten"), success=True), episode("b"))])
+@pytest.mark.parametrize("reward", ["ten", "10", [1.0], {"r": 1.0}])
+def test_c1_a_reward_that_is_no_number_is_refused(reward: Any) -> None:
+    good = episode("b", ("s", 0.0))
+    one = group("g", good, episode("a", ("s", 0.5), ("s", reward), success=True))
+    with pytest.raises(DataError, match=r"group 'g', trajectory 'g/a', step 1 is .*expected a fin"):
+        GRPO().assign([one])
+
+
+def test_numbers_of_any_kind_are_rewards() -> None:
+    one = group("g", episode("a", ("s", np.float32(0.5)), ("s", True), ("s", 2), ("s", np.int8(1))))
+    assert columns_of([one]).reward.tolist() == [0.5, 1.0, 2.0, 1.0]
+
+
+def test_a_group_that_spans_tasks_is_refused() -> None:
+    one, other = group("g", episode("a", ("s", 1.0))), group("h", episode("b", ("s", 0.0)))
+    mixed = replace(one, trajectories=one.trajectories + other.trajectories)
+    with pytest.raises(DataError, match=r"trajectory 'h/b' of task .* is in group 'g' of task"):
+        GRPO().assign([mixed])
+
+
+def test_a_trajectory_that_its_task_ended_without_a_step_is_refused() -> None:
+    with pytest.raises(DataError, match="trajectory 'g/b' of group 'g' has no steps"):
+        GRPO().assign([group("g", episode("a", ("s", 1.0)), episode("b"))])
+    # a budget may run out, and the machine may break, before the first step: that is no score
+    for stopped in (episode("b", stop_reason=StopReason.MAX_TOKENS), failed_episode("b")):
+        assert GRPO().assign([group("g", stopped)]).step_advantages == (None,)
+
+
+def test_trajectories_are_numbered_by_trial_however_they_are_stored() -> None:
+    one = group("g", *(episode(name, (name, 0.0), ("t", 1.0)) for name in "abc"))
+    turned = replace(one, trajectories=one.trajectories[::-1])
+    columns = columns_of([turned])
+    assert columns.trajectory.tolist() == [2, 2, 1, 1, 0, 0]
+    assert columns.first.tolist() == [4, 2, 0]
+    assert columns.where(1) == "group 'g', trajectory 'g/c', step 1"
+    assert [step.anchor for step in columns.steps[:2]] == ["c", "t"]
 
 
 def test_rows_given_twice_are_refused() -> None:

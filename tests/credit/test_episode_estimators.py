@@ -100,13 +100,7 @@ def test_the_baseline_form_gives_equal_groups_nothing_and_keeps_signs() -> None:
     assert a == -b > 0
     published = REINFORCEPlusPlusBaseline(reference=True)
     # unequal lengths shift the mean over tokens, so equal groups get something there
-    long = replace(
-        scored(1.0, 0.0),
-        trajectories=(
-            episode("a", act("s", 1.0, tokens=9)),
-            replace(episode("b", ("s", 0.0)), id="b"),
-        ),
-    )
+    long = group("long", episode("a", act("s", 1.0, tokens=9)), episode("b", ("s", 0.0)))
     assert flat(published.assign([long, equal]).step_advantages)[2] != 0.0
 
 

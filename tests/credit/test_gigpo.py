@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.core.errors import ConfigError
-from agentrl.core.trajectory import Group
+from agentrl.core.trajectory import Group, StopReason
 from agentrl.credit import GRPO, GiGPO
 from agentrl.testing.episodes import (
     act,
@@ -108,7 +108,7 @@ def test_d5_a_trajectory_without_tokens_is_not_in_the_mean() -> None:
         "g",
         *(episode(f"e{k}", ("s", reward)) for k, reward in enumerate((1.0, 0.0, 0.0))),
         nothing_sampled,
-        episode("no steps"),
+        episode("no steps", stop_reason=StopReason.MAX_TOKENS),
     )
     result = GiGPO(step_weight=0.0).assign([four])
     np.testing.assert_allclose(flat(result.step_advantages), [2 / 3, -1 / 3, -1 / 3])
@@ -153,6 +153,19 @@ def test_similar_anchors_can_be_compared() -> None:
     )
     assert flat(GiGPO().assign([pair]).parts["step"]).tolist() == [0.0, 0.0]
     assert flat(GiGPO(similarity=0.9).assign([pair]).parts["step"]).tolist() == [0.5, -0.5]
+
+
+def test_similar_anchors_are_taken_by_trial_and_index_however_they_are_stored() -> None:
+    # "abcd" ~ "abcx" ~ "abyx" at 0.7, but "abcd" and "abyx" are only 0.5 alike.
+    three = group(
+        "g",
+        episode("a", ("abcd", 0.0)),
+        episode("b", ("abcx", 0.0), ("abyx", 1.0)),
+    )
+    assert GiGPO(similarity=0.7).assign([three]).groups["anchor"] == ((0,), (0, 1))
+    a, b = three.trajectories
+    stored = replace(three, trajectories=(replace(b, steps=b.steps[::-1]), a))
+    assert GiGPO(similarity=0.7).assign([stored]).groups["anchor"] == ((1, 0), (0,))
 
 
 def slow_gigpo(

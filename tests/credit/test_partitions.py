@@ -17,8 +17,6 @@ from agentrl.credit.functional import (
     number,
     refine,
     share_of_singletons,
-    similarity_partition,
-    text_ratio,
 )
 
 NAN = float("nan")
@@ -126,54 +124,6 @@ def test_reference_equality_keeps_the_published_collisions() -> None:
     anchors = [1, True, 1.0, np.zeros((2, 3)), np.zeros((3, 2)), [0.0] * 6, NAN, NAN]
     assert exact_partition(anchors, [0] * 8, reference=True).tolist() == [0, 0, 0, 1, 1, 1, 2, 3]
     assert len(set(exact_partition(anchors, [0] * 8).tolist())) == 7  # only the NaNs agree
-
-
-def test_similar_texts_share_a_cluster_and_unlike_ones_do_not() -> None:
-    texts = ["a red apple on table 1", "a red apple on table 2", "an empty bathroom", None]
-    assert similarity_partition(texts, [0] * 4, 0.9).tolist() == [0, 0, 1, -1]
-    assert similarity_partition(texts, [0, 1, 0, 0], 0.9).tolist() == [0, 1, 2, -1]
-
-
-def test_long_texts_are_compared_character_by_character() -> None:
-    long = "the quick brown fox jumps over the lazy dog " * 6  # 264 characters
-    one, other = "alpha " + long, "other " + long
-    assert text_ratio(one, other, autojunk=True) == 0.0
-    assert text_ratio(one, other) > 0.97
-    assert similarity_partition([one, other], [0, 0], 0.9).tolist() == [0, 0]
-    assert similarity_partition([one, other], [0, 0], 0.9, reference=True).tolist() == [0, 1]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 1), st.text("abc", max_size=6)), max_size=8),
-    st.randoms(use_true_random=False),
-)
-def test_similarity_does_not_depend_on_the_order_of_rows(
-    rows: list[tuple[int, str]], rng: object
-) -> None:
-    order = list(range(len(rows)))
-    rng.shuffle(order)  # type: ignore[attr-defined]
-
-    def partition(chosen: list[int]) -> set[frozenset[int]]:
-        labels = similarity_partition(
-            [rows[i][1] for i in chosen], np.array([rows[i][0] for i in chosen], dtype=int), 0.7
-        ).tolist()
-        return {
-            frozenset(i for i, one in zip(chosen, labels, strict=True) if one == label)
-            for label in labels
-        }
-
-    assert partition(list(range(len(rows)))) == partition(order)
-
-
-@pytest.mark.parametrize("threshold", [0.0, 1.0, -1.0, float("nan")])
-def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
-    with pytest.raises(DataError, match="strictly"):
-        similarity_partition(["a"], [0], threshold)
-
-
-def test_similarity_needs_text() -> None:
-    with pytest.raises(DataError, match="type dict"):
-        similarity_partition([{"a": 1}], [0], 0.9)  # type: ignore[list-item]
 
 
 @given(

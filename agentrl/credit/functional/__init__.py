@@ -4,7 +4,9 @@
 |---|---|
 | ``returns`` | discounted returns, episode scores, penalties |
 | ``anchors`` | when two states are the same |
+| ``labels`` | integers that say which rows belong together |
 | ``partitions`` | which rows are compared with one another |
+| ``similarity`` | the same by similar texts |
 | ``clusters`` | the same by direction of hidden states |
 | ``normalisers`` | baselines and spreads of a group, whitening of a batch |
 | ``actions`` | comparing actions inside a cluster of states |
@@ -28,6 +30,7 @@ from agentrl.credit.functional.checks import (
     Array,
     Flags,
     Labels,
+    RowError,
 )
 from agentrl.credit.functional.clusters import (
     Centroid,
@@ -49,6 +52,9 @@ from agentrl.credit.functional.episodes import (
     amplified,
     informative,
     soft_mean,
+)
+from agentrl.credit.functional.labels import (
+    dense,
 )
 from agentrl.credit.functional.normalisers import (
     EQUAL_TOLERANCE,
@@ -87,8 +93,6 @@ from agentrl.credit.functional.partitions import (
     number,
     refine,
     share_of_singletons,
-    similarity_partition,
-    text_ratio,
 )
 from agentrl.credit.functional.returns import (
     discounted_returns,
@@ -96,6 +100,10 @@ from agentrl.credit.functional.returns import (
     invalid_action_penalty,
     step_returns,
     token_returns,
+)
+from agentrl.credit.functional.similarity import (
+    similarity_partition,
+    text_ratio,
 )
 from agentrl.credit.functional.trees import (
     Centring,
@@ -117,6 +125,7 @@ __all__ = [
     "Normaliser",
     "Objective",
     "RoutingMode",
+    "RowError",
     "Singleton",
     "SkillMode",
     "Tree",
@@ -129,6 +138,7 @@ __all__ = [
     "cosine_partition",
     "cpgd",
     "decoupled_ppo",
+    "dense",
     "deviations",
     "different_peer_advantage",
     "discounted_returns",

@@ -14,6 +14,18 @@ Labels = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+class RowError(DataError):
+    """The data of one row is wrong.
+
+    Attributes:
+        row: Its position among the rows that were given, so that a caller can say whose it is.
+    """
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 def floats(name: str, values: npt.ArrayLike, *, like: Sized | None = None, rank: int = 1) -> Array:
     """``values`` as a finite float64 array of ``rank``, of the length of ``like`` if given."""
     try:

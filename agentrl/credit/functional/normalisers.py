@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agentrl.core.errors import DataError
-from agentrl.credit.functional.checks import Array, Flags, floats, integers
+from agentrl.credit.functional.checks import Array, Flags, Labels, floats, integers
+from agentrl.credit.functional.labels import dense
 
 __all__ = [
     "EQUAL_TOLERANCE",
@@ -84,7 +85,7 @@ def normalise(
     if not taking_part.any():
         return result
     x, w = values[taking_part], weights[taking_part]
-    _, group = np.unique(labels[taking_part], return_inverse=True)
+    group = dense(labels[taking_part])
     count = np.bincount(group, weights=w)
     if (w < 0).any() or (count <= 0).any():
         raise DataError("weights must be >= 0 with a positive sum in every group")
@@ -128,7 +129,7 @@ def leave_one_out(
     centred = normalise(values, labels, singleton=singleton, weights=weights, tolerance=tolerance)
     labels = np.asarray(labels)
     taking_part = labels >= 0
-    _, group = np.unique(labels[taking_part], return_inverse=True)
+    group = dense(labels[taking_part])
     w = np.ones(len(centred)) if weights is None else np.asarray(weights, dtype=np.float64)
     count = np.bincount(group, weights=w[taking_part])
     factor = np.where(count < 1.5, 1.0, count / np.where(count < 1.5, 1.0, count - 1.0))
@@ -150,8 +151,8 @@ def trajectory_weights(trajectory: npt.ArrayLike) -> Array:
     trajectory = integers("trajectory", trajectory)
     if not len(trajectory):
         return np.zeros(0)
-    _, place, count = np.unique(trajectory, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / count[place])
+    place = dense(trajectory)
+    return np.asarray(1.0 / np.bincount(place)[place])
 
 
 def top_margin(
@@ -266,7 +267,7 @@ def equal_groups(
     taking_part = labels >= 0
     if taking_part.any():
         x = values[taking_part]
-        _, group = np.unique(labels[taking_part], return_inverse=True)
+        group = dense(labels[taking_part])
         mean = np.bincount(group, weights=x) / np.bincount(group)
         result[taking_part] = _equal(x, group, mean, tolerance)[group]
     return result
@@ -286,14 +287,15 @@ def deviations(values: npt.ArrayLike, labels: npt.ArrayLike, *, ddof: int = 1) -
     result = np.zeros(len(values))
     taking_part = labels >= 0
     x = values[taking_part]
-    _, group, count = np.unique(labels[taking_part], return_inverse=True, return_counts=True)
+    group = dense(labels[taking_part])
+    count = np.bincount(group)
     mean = np.bincount(group, weights=x) / count
     square = np.bincount(group, weights=(x - mean[group]) ** 2)
     result[taking_part] = np.sqrt(square / np.maximum(count - ddof, 1))[group]
     return result
 
 
-def _equal(x: Array, group: npt.NDArray[np.intp], mean: Array, tolerance: float) -> Flags:
+def _equal(x: Array, group: Labels, mean: Array, tolerance: float) -> Flags:
     low, high = np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
     np.minimum.at(low, group, x)
     np.maximum.at(high, group, x)

@@ -6,9 +6,9 @@ numbered from 0 by first appearance.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from difflib import SequenceMatcher
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from agentrl.core.errors import DataError
 from agentrl.credit.functional.anchors import anchor_key, reference_anchor_key
-from agentrl.credit.functional.checks import Labels, integers
+from agentrl.credit.functional.checks import Labels, RowError, integers
+from agentrl.credit.functional.labels import dense
 
 __all__ = [
     "cluster_sizes",
@@ -25,18 +26,13 @@ __all__ = [
     "number",
     "refine",
     "share_of_singletons",
-    "similarity_partition",
-    "text_ratio",
 ]
 
 
 def number(keys: Iterable[Hashable]) -> Labels:
     """Number keys from 0 by first appearance; equal keys get equal numbers, ``None`` gets -1."""
-    numbers: dict[Hashable, int] = {}
-    return np.array(
-        [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys],
-        dtype=np.int64,
-    )
+    numbers: defaultdict[Hashable, int] = defaultdict(count().__next__, {None: -1})
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def exact_partition(
@@ -48,106 +44,24 @@ def exact_partition(
 
     Args:
         anchors: Anchor of each row, length n; ``None`` is compared with nothing.
-        group: Task group of each row, integers, shape (n,).
+        group: Task group of each row, integers >= 0, shape (n,).
         reference: Use the published code's equality (``reference_anchor_key``).
 
     Returns:
         Labels, shape (n,).
 
     Raises:
-        DataError: lengths differ, or an anchor is not JSON-like.
+        DataError: lengths differ, or (a ``RowError``) an anchor is not JSON-like.
     """
     group = integers("group", group, like=anchors)
     key_of = reference_anchor_key if reference else anchor_key
-    return number(
-        None if anchor is None else (one, key_of(anchor))
-        for one, anchor in zip(group.tolist(), anchors, strict=True)
-    )
-
-
-def similarity_partition(
-    texts: Sequence[str | None],
-    group: npt.ArrayLike,
-    threshold: float,
-    *,
-    reference: bool = False,
-) -> Labels:
-    """Rows of one group with similar texts share a label (greedy, each cluster has one centre).
-
-    A text joins the first cluster, in order of creation, whose centre it resembles::
-
-        ratio(text, centre) = 2 * matched characters / total characters >= threshold
-
-    Texts are taken most frequent first, ties in alphabetical order, so the result depends on
-    neither the order of the rows nor their ids, and a centre is a state that was really common.
-    Characters are never ignored for being frequent. In reference mode rows are taken in the order
-    given and difflib's ``autojunk`` is on: in texts of 200 characters and more it ignores frequent
-    characters, so two long texts that differ in four letters may score 0.
-
-    Source: GiGPO, similarity mode of the public code (threshold 0.95; 0.9 for search).
-
-    Args:
-        texts: Text of each row, length n; ``None`` is compared with nothing.
-        group: Task group of each row, integers, shape (n,).
-        threshold: In (0, 1).
-        reference: Behave as the published code does.
-
-    Returns:
-        Labels, shape (n,). Quadratic in the length of a text in the worst case.
-
-    Raises:
-        DataError: an anchor is not text, or the threshold is outside (0, 1).
-    """
-    group = integers("group", group, like=texts)
-    if not 0.0 < threshold < 1.0:
-        raise DataError(f"the similarity threshold must be strictly in (0, 1), got {threshold}")
-    counts: dict[int, Counter[str]] = {}
-    for one, text in zip(group.tolist(), texts, strict=True):
-        if text is not None and not isinstance(text, str):
-            raise DataError(
-                f"similarity compares texts, got an anchor of type {type(text).__name__}; "
-                "use exact anchors for structured states"
-            )
-        if text is not None:
-            counts.setdefault(one, Counter())[text] += 1
-    centre_of: dict[tuple[int, str], int] = {}
-    for one, seen in counts.items():
-        order = list(seen) if reference else sorted(seen, key=lambda text: (-seen[text], text))
-        for text, centre in _centres(order, threshold, autojunk=reference).items():
-            centre_of[one, text] = centre
-    return number(
-        None if text is None else (one, centre_of[one, text])
-        for one, text in zip(group.tolist(), texts, strict=True)
-    )
-
-
-def text_ratio(text: str, centre: str, *, autojunk: bool = False) -> float:
-    """Share of matched characters of two texts, in [0, 1]: difflib's ratio.
-
-    It depends a little on the order of its arguments. ``autojunk`` ignores frequent characters of a
-    ``centre`` of 200 characters and more.
-    """
-    return SequenceMatcher(None, text, centre, autojunk=autojunk).ratio()
-
-
-def _centres(texts: Sequence[str], threshold: float, *, autojunk: bool) -> dict[str, int]:
-    matchers: list[SequenceMatcher[str]] = []
-    centres: dict[str, int] = {}
-    for text in texts:
-        for centre, matcher in enumerate(matchers):
-            matcher.set_seq1(text)
-            # The quick ratios are upper bounds: they only spare the slow one.
-            if (
-                matcher.real_quick_ratio() >= threshold
-                and matcher.quick_ratio() >= threshold
-                and matcher.ratio() >= threshold
-            ):
-                centres[text] = centre
-                break
-        else:
-            centres[text] = len(matchers)
-            matchers.append(SequenceMatcher(None, "", text, autojunk=autojunk))
-    return centres
+    keys: list[Hashable] = []
+    try:
+        for anchor in anchors:
+            keys.append(None if anchor is None else key_of(anchor))
+    except DataError as error:
+        raise RowError(str(error), row=len(keys)) from None
+    return refine(group, number(keys))
 
 
 def context_partition(
@@ -217,8 +131,8 @@ def cluster_sizes(labels: npt.ArrayLike) -> Labels:
     sizes = np.ones(len(labels), dtype=np.int64)
     labelled = labels >= 0
     if labelled.any():
-        _, place, count = np.unique(labels[labelled], return_inverse=True, return_counts=True)
-        sizes[labelled] = count[place]
+        place = dense(labels[labelled])
+        sizes[labelled] = np.bincount(place)[place]
     return sizes
 
 

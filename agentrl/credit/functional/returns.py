@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from agentrl.core.errors import DataError
 from agentrl.credit.functional.checks import Array, flags, floats, integers, within
+from agentrl.credit.functional.labels import dense
 
 __all__ = [
     "discounted_returns",
@@ -104,7 +105,7 @@ def episode_scores(rewards: npt.ArrayLike, trajectory: npt.ArrayLike) -> Array:
     trajectory = integers("trajectory", trajectory, like=rewards)
     if not len(rewards):
         return rewards
-    _, place = np.unique(trajectory, return_inverse=True)
+    place = dense(trajectory)
     return np.asarray(np.bincount(place, weights=rewards)[place])
 
 
