@@ -6,6 +6,7 @@ Whatever waits on another process is async; maths, rendering and local storage a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -25,6 +26,66 @@ from agentrl.core.trajectory import (
     Trajectory,
     UpdateStats,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answers with where text alone does not say it.
+
+    Attributes:
+        content: Text for the model.
+        final: The episode is over with this call.
+        answer: What the policy answered by it, for the scorer.
+    """
+
+    content: str
+    final: bool = False
+    answer: str | None = None
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Something the policy can call.
+
+    Most tools are written as a class or function whose spec is read from its signature and
+    docstring (``agentrl.tools``); one that knows its own ``spec`` is this protocol itself.
+    """
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def __call__(self, **arguments: Any) -> str | ToolResult:
+        """Raise ``ToolError`` for what the model should read; anything else ends the episode."""
+        ...
+
+
+@runtime_checkable
+class ToolProvider(Protocol):
+    """Opens tools for one episode: a session with a server, say."""
+
+    def open(self, task: Task, seed: int) -> AbstractAsyncContextManager[Sequence[Any]]:
+        """Tools that live until the context is left, which another asyncio task may do."""
+        ...
+
+
+@runtime_checkable
+class SandboxProvider(Protocol):
+    """Opens sandboxes; what is opened is closed by leaving the context."""
+
+    def open(self, spec: Any) -> AbstractAsyncContextManager[Any]: ...
+
+
+@runtime_checkable
+class UserSimulator(Protocol):
+    """Plays the user of one episode."""
+
+    async def reply(self, conversation: Sequence[Message]) -> Message | None:
+        """What the user says next; ``None``: the user has left, and the episode is over.
+
+        ``conversation`` is what user and agent said to each other, tools left out; the first
+        reply, to an empty one, opens the episode.
+        """
+        ...
 
 
 @runtime_checkable
