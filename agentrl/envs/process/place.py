@@ -1,0 +1,154 @@
+"""One of a pool's places for a process: starts it, starts it again, gives it up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from agentrl.core.errors import AgentRLError, ConfigError, EnvDiedError, EnvError
+from agentrl.envs.process.connection import Connection
+from agentrl.envs.process.launch import Program
+
+__all__ = ["Owner", "Place", "again", "closed"]
+
+START_ATTEMPTS = 3
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 5.0
+
+
+class Owner(Protocol):
+    """What a place needs of its pool."""
+
+    closing: bool
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+    def share_out(self) -> None: ...
+
+
+class Place:
+    """A place for one process at a time. Retired processes end beside it.
+
+    Attributes:
+        connection: The process that is sent episodes now.
+        abilities: What it says of its factory.
+        reserved: Episodes that will be made here once the process is ready.
+        failure: Why no process can be started here any more.
+        deaths: Of processes, since an episode was last made.
+    """
+
+    def __init__(self, number: int, program: Program, owner: Owner) -> None:
+        self.number = number
+        self.connection: Connection | None = None
+        self.abilities: dict[str, Any] = {}
+        self.reserved = 0
+        self.failure: AgentRLError | None = None
+        self.deaths = 0
+        self._program = program
+        self._owner = owner
+        self._alive: set[Connection] = set()
+        self._starting: asyncio.Task[Connection] | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.failure is None
+
+    @property
+    def load(self) -> int:
+        return self.reserved + (0 if self.connection is None else len(self.connection.episodes))
+
+    @property
+    def suspect(self) -> bool:
+        """An episode that was cancelled has not ended yet: the process may be stuck."""
+        return self.connection is not None and bool(self.connection.dropping)
+
+    async def ready(self) -> Connection:
+        """The process, which is started first if there is none.
+
+        Raises:
+            AgentRLError: it does not start; later calls raise the same at once.
+        """
+        if self.connection is not None:
+            return self.connection
+        if self.failure is not None:
+            raise again(self.failure)
+        if self._starting is None:
+            self._starting = self._owner.spawn(self._start())
+        starting = self._starting
+        await asyncio.wait([starting])  # which goes on if this call is cancelled
+        if starting.cancelled():
+            raise closed()
+        return starting.result()
+
+    async def _start(self) -> Connection:
+        try:
+            for attempt in range(1, START_ATTEMPTS + 1):
+                await asyncio.sleep(self._delay())
+                connection = Connection(self.number, self._program, self._lost)
+                self._alive.add(connection)
+                try:
+                    self.abilities = await connection.open()
+                except AgentRLError as error:
+                    self._alive.discard(connection)
+                    self.deaths += 1
+                    if attempt == START_ATTEMPTS or not isinstance(error, EnvDiedError):
+                        self.failure = self._final(error)
+                        raise again(self.failure) from None
+                else:
+                    self.connection = connection
+                    return connection
+            raise AssertionError("the last attempt returns or raises")
+        finally:
+            self._starting = None
+            self._owner.share_out()
+
+    def _delay(self) -> float:
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (self.deaths - 1)) if self.deaths else 0.0
+
+    def _final(self, error: AgentRLError) -> AgentRLError:
+        """What never worked is a wrong setting; what worked before is the machine's fault."""
+        proven = bool(self.abilities)
+        if isinstance(error, EnvDiedError):
+            text = f"{error}\nIt was started {START_ATTEMPTS} times and is not started again."
+            return EnvDiedError(text) if proven else ConfigError(text)
+        return EnvDiedError(f"a worker does not start again: {error}") if proven else error
+
+    def _lost(self, connection: Connection) -> None:
+        """A process is gone. If it was wanted, another one is started."""
+        self._alive.discard(connection)
+        if connection is self.connection:
+            self.connection = None
+            self.deaths += 1
+            if not self._owner.closing:
+                self._owner.spawn(self._restart())
+        self._owner.share_out()
+
+    async def _restart(self) -> None:
+        try:
+            await self.ready()
+        except AgentRLError:
+            return  # it is on record in ``failure``, for whoever needs the place
+
+    def retire(self, connection: Connection) -> None:
+        """Make nothing in ``connection`` any more, if it is here; it ends after its episodes."""
+        if connection is self.connection:
+            connection.retired = True
+            self.connection = None
+
+    async def close(self) -> None:
+        """End the process, and those that were retired."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        await asyncio.gather(*(one.end("was told to end") for one in list(self._alive)))
+
+
+def closed() -> EnvError:
+    return EnvError("the environment's workers are closed; make a new factory to go on")
+
+
+def again(error: AgentRLError | None) -> AgentRLError:
+    """An error to raise once more; one object raised twice would gather tracebacks."""
+    assert error is not None
+    return type(error)(str(error))
