@@ -5,20 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from agentrl.agents.loop import Agent
-from agentrl.config import CloneStage, ReinforceStage
+from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
 from agentrl.core.errors import ConfigError
 from agentrl.core.protocols import Annotator, CreditEstimator, Demonstrator, EnvFactory, Learner
 from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Batch, CreditResult, Group, Row
-from agentrl.learn.rows import (
-    TrajectoryWeighting,
-    batches_from_groups,
-    rows_from_demonstrations,
-)
+from agentrl.core.trajectory import Batch, CreditResult, Group
+from agentrl.learn.proximal import with_proximal_logprobs
+from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
 from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
 from agentrl.rollout.thread import LoopThread
@@ -83,7 +80,7 @@ def reinforce_batches(
     credit: CreditEstimator,
     annotators: Sequence[Annotator],
     learner: Learner,
-    weighting: TrajectoryWeighting,
+    settings: LearnerConfig,
     seed: int,
     name: str,
     on_groups: Callable[[Sequence[Group], CreditResult], None],
@@ -94,7 +91,8 @@ def reinforce_batches(
 ) -> Iterator[Batch]:
     """Roll out, assign credit, yield the updates' batches, publish, repeat.
 
-    A batch without any signal is not yielded: there is nothing to learn from it.
+    A batch without any signal is yielded too: whether there is something to learn from it is for
+    the learner to know, and it counts in the schedule of the learning rate.
 
     Args:
         stage: How many iterations of how many groups.
@@ -103,7 +101,7 @@ def reinforce_batches(
         credit: Gives advantages to the groups, after all ``annotators``.
         annotators: Add to the groups what credit needs.
         learner: Is told to publish after each iteration.
-        weighting: Of trajectories in the loss.
+        settings: The learner's: how trajectories are weighted, which loss wants what of its rows.
         seed: Seeds of episodes and the order of tasks derive from it.
         name: Group ids begin with it.
         on_groups: Called with every rollout before anything is learnt from it.
@@ -139,12 +137,12 @@ def reinforce_batches(
             groups,
             assigned,
             updates=stage.updates_per_iteration,
-            trajectory_weighting=weighting,
+            trajectory_weighting=settings.trajectory_weighting,
             batch_id=f"{name}-{number}",
         )
-        for batch in batches:
-            if any(any(row.advantages) for row in batch.rows):
-                yield batch
+        if settings.loss == "decoupled":
+            batches = with_proximal_logprobs(batches, learner)
+        yield from batches
         version = learner.publish()
         seconds = (rolled_out - begun, clock() - rolled_out)
         if on_iteration(Iteration(number, groups, assigned, version, *seconds)):
@@ -158,7 +156,7 @@ def clone_batches(
     agent: Agent,
     loop: LoopThread,
     tasks: Sequence[Task],
-    weighting: TrajectoryWeighting,
+    settings: LearnerConfig,
     seed: int,
     done: int = 0,
     spent_s: float = 0.0,
@@ -197,26 +195,11 @@ def clone_batches(
                 )
                 cache[task.id] = loop.run(work)
             episodes.append(cache[task.id])
-        yield Batch(_rows_to_clone(episodes, weighting), id=f"clone-{update}")
+        rows = rows_from_demonstrations(
+            episodes, trajectory_weighting=settings.trajectory_weighting
+        )
+        yield Batch(rows, id=f"clone-{update}")
 
 
 def _over(max_seconds: float | None, seconds: float) -> bool:
     return max_seconds is not None and seconds >= max_seconds
-
-
-def _rows_to_clone(
-    episodes: Sequence[Sequence[MaskedTokens]], weighting: TrajectoryWeighting
-) -> tuple[Row, ...]:
-    """Rows of the expert's episodes; under ``equal`` each counts once, in however many rows."""
-    rows = rows_from_demonstrations([row for episode in episodes for row in episode])
-    if weighting == "tokens":
-        return rows
-    counts = [sum(sum(mask) for _, mask in episode) for episode in episodes]
-    total, taking_part = sum(counts), sum(1 for count in counts if count)
-    weights = [
-        total / (taking_part * count)
-        for episode, count in zip(episodes, counts, strict=True)
-        for _, mask in episode
-        if any(mask)
-    ]
-    return tuple(replace(row, weight=weight) for row, weight in zip(rows, weights, strict=True))

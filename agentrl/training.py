@@ -91,7 +91,7 @@ class Training:
             agent=parts.agent,
             loop=parts.loop,
             tasks=parts.tasks(parts.config.env.train_split)[: stage.demonstrations],
-            weighting=settings.trajectory_weighting,
+            settings=settings,
             seed=seed,
             done=state.step,
             spent_s=state.stage_s,
@@ -142,7 +142,7 @@ class Training:
                     for one in stage.annotators
                 ],
                 learner=learner,
-                weighting=settings.trajectory_weighting,
+                settings=settings,
                 seed=seed,
                 name=name,
                 on_groups=self.store.add_credit,

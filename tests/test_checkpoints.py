@@ -27,7 +27,9 @@ class WritingLearner:
     def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         raise AssertionError("nothing is trained here")
 
-    def score(self, rows: Sequence[Row], *, hidden_layer: int | None = None) -> Scores:
+    def score(
+        self, rows: Sequence[Row], *, hidden_layer: int | None = None, actions_only: bool = False
+    ) -> Scores:
         raise AssertionError("nothing is scored here")
 
     def publish(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentrl.agents.loop import Agent, Budgets
-from agentrl.config import CloneStage, ReinforceStage
+from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
 from agentrl.core.protocols import Scores
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import (
@@ -39,15 +39,20 @@ COMMANDS = ("go left", "go right", "take key", "open door")
 
 @dataclass(slots=True)
 class CountingLearner:
-    """Makes no step; counts publications."""
+    """Makes no step; counts publications; scores every token by the version."""
 
     version: int = 0
+    scored: list[int] = field(default_factory=list)
 
     def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         raise AssertionError("the test pulls the batches itself")
 
-    def score(self, rows: Sequence[Row], *, hidden_layer: int | None = None) -> Scores:
-        raise AssertionError("nothing here needs scores")
+    def score(
+        self, rows: Sequence[Row], *, hidden_layer: int | None = None, actions_only: bool = False
+    ) -> Scores:
+        assert actions_only
+        self.scored.append(len(rows))
+        return Scores([[-1.0 - self.version] * len(row.token_ids) for row in rows])
 
     def publish(self) -> int:
         self.version += 1
@@ -85,6 +90,8 @@ class Stage:
     credited: list[str] = field(default_factory=list)
     iterations: list[Iteration] = field(default_factory=list)
     learner: CountingLearner = field(default_factory=CountingLearner)
+    settings: LearnerConfig = field(default_factory=LearnerConfig)
+    penalty: float = 0.1
     seconds: float = 0.0
 
     def batches(self, loop: LoopThread, *, done: int = 0, **settings: Any) -> Iterator[Batch]:
@@ -115,10 +122,10 @@ class Stage:
             runner=runner,
             loop=loop,
             tasks=FACTORY.tasks("train"),
-            credit=GRPO(invalid_action_penalty=0.1),
+            credit=GRPO(invalid_action_penalty=self.penalty),
             annotators=(),
             learner=self.learner,
-            weighting="equal",
+            settings=self.settings,
             seed=7,
             name="stage0",
             on_groups=self._credit,
@@ -186,6 +193,28 @@ def test_the_weights_are_published_after_the_updates_of_an_iteration(loop: LoopT
     assert [one.policy_version for one in stage.iterations] == [1, 2, 3]
 
 
+def test_a_batch_without_signal_is_the_learners_to_judge(loop: LoopThread) -> None:
+    # Without the penalty nearly all these random episodes fail alike. With a KL term even such a
+    # batch has a gradient, and without one it moves the schedule on.
+    batches = list(Stage(penalty=0.0).batches(loop, iterations=5))
+    assert len(batches) == 5 * 2
+    assert any(not any(any(row.advantages) for row in batch.rows) for batch in batches)
+
+
+def test_the_decoupled_loss_knows_the_policy_that_the_updates_began_with(loop: LoopThread) -> None:
+    stage = Stage(settings=LearnerConfig(loss="decoupled"))
+    batches = list(stage.batches(loop, iterations=2))
+    assert len(stage.learner.scored) == 2  # once an iteration, for all batches but the first
+    first = [batch for batch in batches if batch.id.endswith("/0")]
+    assert all(row.proximal_logprobs is None for batch in first for row in batch.rows)
+    later = [batch for batch in batches if not batch.id.endswith("/0")]
+    for version, batch in enumerate(later):
+        for row in batch.rows:
+            if any(row.advantages):
+                assert row.proximal_logprobs == (-1.0 - version,) * len(row.token_ids)
+    assert not list(Stage().batches(loop))[1].rows[0].proximal_logprobs
+
+
 def test_a_stage_goes_on_as_if_it_had_never_stopped(loop: LoopThread) -> None:
     whole, rest = Stage(), Stage()
     all_batches = list(whole.batches(loop))
@@ -220,7 +249,7 @@ def cloned(loop: LoopThread, weighting: TrajectoryWeighting, **settings: Any) ->
             agent=agent,
             loop=loop,
             tasks=FACTORY.tasks("train"),
-            weighting=weighting,
+            settings=LearnerConfig(trajectory_weighting=weighting),
             seed=5,
             done=done,
         )

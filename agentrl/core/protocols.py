@@ -261,7 +261,15 @@ class Learner(Protocol):
         """Make one optimiser step per batch until ``batches`` ends."""
         ...
 
-    def score(self, rows: Sequence[Row], *, hidden_layer: int | None = None) -> Scores: ...
+    def score(
+        self,
+        rows: Sequence[Row],
+        *,
+        hidden_layer: int | None = None,
+        actions_only: bool = False,
+    ) -> Scores:
+        """Score the tokens of rows; ``actions_only``: only where the action mask is 1, else 0."""
+        ...
 
     def publish(self) -> int:
         """Hand the weights to the engine; returns the new policy version."""

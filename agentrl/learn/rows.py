@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agentrl.core.errors import DataError
-from agentrl.core.trajectory import Batch, CreditResult, Group, Row, Segment, Trajectory
+from agentrl.core.trajectory import Batch, CreditResult, Group, Row, Segment, Step, Trajectory
+from agentrl.credit.annotations import annotations_of
 
 __all__ = [
+    "MaskedTokens",
     "TrajectoryWeighting",
     "batches_from_groups",
     "rows_from_demonstrations",
@@ -23,6 +25,11 @@ __all__ = [
 ]
 
 TrajectoryWeighting = Literal["equal", "tokens"]
+MaskedTokens = tuple[Sequence[int], Sequence[int]]
+"""Token ids of a row, and 1 on those to learn."""
+# Annotations with a teacher's log-probabilities, the first that a step has. A step that its own
+# skill scored is not drawn towards that of the episode (OPID's critical-first routing).
+TEACHERS = ("step_teacher_logprobs", "episode_teacher_logprobs")
 
 
 def rows_from_groups(
@@ -42,6 +49,9 @@ def rows_from_groups(
     A trajectory whose advantages are all exactly 0 adds no gradient but still counts in N and M;
     ``None`` (no part) counts nowhere. So the rows given here must reach the learner together; it
     skips the forward pass of rows without gradient itself.
+
+    Steps that an annotator gave ``step_teacher_logprobs``, or else ``episode_teacher_logprobs``,
+    bring them along as ``teacher_logprobs`` of the row, for a distillation term.
 
     Args:
         groups: Whole groups of one update.
@@ -151,7 +161,7 @@ def batches_from_groups(
 
 
 def rows_from_demonstrations(
-    episodes: Sequence[tuple[Sequence[int], Sequence[int]]],
+    episodes: Sequence[Sequence[MaskedTokens]],
     *,
     trajectory_weighting: TrajectoryWeighting = "tokens",
 ) -> tuple[Row, ...]:
@@ -159,43 +169,47 @@ def rows_from_demonstrations(
 
     Without a behaviour policy the ratio is 1 with the gradient of the log-probability, so the
     policy-gradient loss has exactly the gradient of the cross-entropy on the tokens with mask 1
-    (its value is the constant -1; the learner reports the cross-entropy as ``nll``).
+    (its value is a constant, -1 for most losses; the learner reports the cross-entropy as ``nll``).
 
     Args:
-        episodes: Pairs of token ids and action mask of equal length; mask 1 on what to clone.
-        trajectory_weighting: ``tokens``: mean over all cloned tokens; ``equal``: mean over
-            episodes of their means.
+        episodes: Of each episode its rows, pairs of token ids and mask of equal length; mask 1 on
+            what to clone. A row without any is left out.
+        trajectory_weighting: As in ``rows_from_groups``, an episode being a trajectory. ``equal``:
+            the mean over episodes of their means, in however many rows they come.
 
     Raises:
         DataError: lengths differ, a mask is not 0 or 1, or the first token is to be cloned.
     """
-    counts = [sum(mask) for _, mask in episodes]
-    taking_part = sum(1 for count in counts if count)
-    rows = []
-    for number, ((token_ids, mask), count) in enumerate(zip(episodes, counts, strict=True)):
-        where = f"demonstration {number}"
-        if len(token_ids) != len(mask):
-            raise DataError(f"{where} has {len(token_ids)} token ids but {len(mask)} mask entries")
-        if any(one not in (0, 1) for one in mask):
-            raise DataError(f"{where} has a mask entry that is neither 0 nor 1")
-        if not count:
-            continue
-        if mask[0]:
-            raise DataError(f"{where} clones its first token, which nothing precedes")
-        equal = trajectory_weighting == "equal"
-        rows.append(
-            Row(
-                token_ids=tuple(token_ids),
-                action_mask=tuple(mask),
-                behaviour_logprobs=None,
-                advantages=tuple(float(one) for one in mask),
-                weight=sum(counts) / (taking_part * count) if equal else 1.0,
-                trajectory_id=f"demonstration/{number}",
-                group_id="demonstrations",
-                policy_version=0,
-            )
+    for number, episode in enumerate(episodes):
+        for row in episode:
+            _check_demonstration(f"demonstration {number}", *row)
+    counts = [sum(sum(mask) for _, mask in episode) for episode in episodes]
+    total, taking_part = sum(counts), sum(1 for count in counts if count)
+    equal = trajectory_weighting == "equal"
+    return tuple(
+        Row(
+            token_ids=tuple(token_ids),
+            action_mask=tuple(mask),
+            behaviour_logprobs=None,
+            advantages=tuple(float(one) for one in mask),
+            weight=total / (taking_part * count) if equal else 1.0,
+            trajectory_id=f"demonstration/{number}",
+            group_id="demonstrations",
+            policy_version=0,
         )
-    return tuple(rows)
+        for number, (episode, count) in enumerate(zip(episodes, counts, strict=True))
+        for token_ids, mask in episode
+        if any(mask)
+    )
+
+
+def _check_demonstration(where: str, token_ids: Sequence[int], mask: Sequence[int]) -> None:
+    if len(token_ids) != len(mask):
+        raise DataError(f"{where} has {len(token_ids)} token ids but {len(mask)} mask entries")
+    if any(one not in (0, 1) for one in mask):
+        raise DataError(f"{where} has a mask entry that is neither 0 nor 1")
+    if mask and mask[0]:
+        raise DataError(f"{where} clones its first token, which nothing precedes")
 
 
 def _check_length(trajectories: int, credit: CreditResult) -> None:
@@ -269,6 +283,7 @@ def _row(
 ) -> Row:
     length = len(segment.token_ids)
     mask, logprobs, values = [0] * length, [0.0] * length, [0.0] * length
+    teacher: list[float | None] = [None] * length
     for index, (start, end) in zip(segment.steps, segment.spans, strict=True):
         sample = trajectory.steps[index].sample
         where = f"step {index} of trajectory {trajectory.id}"
@@ -283,6 +298,7 @@ def _row(
         mask[start:end] = [1] * (end - start)
         logprobs[start:end] = sample.logprobs
         values[start:end] = advantages[index]
+        teacher[start:end] = _taught(trajectory.steps[index], where)
     return Row(
         token_ids=segment.token_ids,
         action_mask=tuple(mask),
@@ -292,7 +308,26 @@ def _row(
         trajectory_id=trajectory.id,
         group_id=trajectory.group_id,
         policy_version=min(trajectory.steps[one].sample.policy_version for one in segment.steps),
+        teacher_logprobs=None if all(one is None for one in teacher) else tuple(teacher),
     )
+
+
+def _taught(step: Step, where: str) -> Sequence[float | None]:
+    """What a teacher gave to each sampled token of a step; ``None`` where there was none."""
+    count, given = len(step.sample.token_ids), annotations_of(step)
+    for name in TEACHERS:
+        values = given.get(name)
+        if values is None:
+            continue
+        if len(values) != count:
+            raise DataError(
+                f"{where} sampled {count} tokens but has {len(values)} values of '{name}'; score "
+                "exactly the sampled tokens"
+            )
+        if not all(map(math.isfinite, values)):
+            raise DataError(f"{where} has a value of '{name}' that is not finite")
+        return tuple(float(one) for one in values)
+    return (None,) * count
 
 
 def _computed_tokens(trajectory: Trajectory) -> int:

@@ -29,8 +29,9 @@ def score_rows(
     score: ScoreTokens,
     budget_tokens: int,
     hidden_layer: int | None = None,
+    actions_only: bool = False,
 ) -> Scores:
-    """Log-probability of every token of every row; see ``TrlLearner.score``.
+    """Log-probability of the tokens of every row; see ``TrlLearner.score``.
 
     Raises:
         ConfigError: the model has no such hidden layer.
@@ -49,13 +50,15 @@ def score_rows(
             [[1] * lengths[one] for one in positions], dtype=torch.long, device=model.device
         )
         chosen = attended.bool()
+        if actions_only:
+            chosen = pad_right(
+                [rows[one].action_mask for one in positions], dtype=torch.bool, device=model.device
+            )
         chosen[:, 0] = False
-        parts = score(token_ids, chosen, attended).logprobs.tolist()
-        start = 0
-        for one in positions:
-            end = start + lengths[one] - 1
-            logprobs[one] = [0.0, *parts[start:end]]
-            start = end
+        found = score(token_ids, chosen, attended).logprobs
+        spread = found.new_zeros(chosen.shape).masked_scatter(chosen, found).tolist()
+        for one, values in zip(positions, spread, strict=True):
+            logprobs[one] = values[: lengths[one]]
         if hidden_layer is not None:
             states = _hidden(model, token_ids, attended, hidden_layer)
             for state, one in zip(states, positions, strict=True):

@@ -126,13 +126,16 @@ class TrlLearner:
             self._optimizer.zero_grad()
             self._model.eval()
 
-    def score(self, rows: Sequence[Row], *, hidden_layer: int | None = None) -> Scores:
+    def score(
+        self, rows: Sequence[Row], *, hidden_layer: int | None = None, actions_only: bool = False
+    ) -> Scores:
         """Log-probabilities of all tokens of rows, at the temperature, without gradient.
 
         Args:
-            rows: Only ``token_ids`` are read.
+            rows: Only ``token_ids`` are read, and ``action_mask`` for ``actions_only``.
             hidden_layer: Which hidden state to give too: 0 is the embedding, n the output of layer
                 n, -1 the last; ``None``: none.
+            actions_only: Score only actions, which spares the vocabulary head; others get 0.
 
         Returns:
             Per row, ``logprobs[k]`` of token k given those before it, entry 0 being 0; and
@@ -146,6 +149,7 @@ class TrlLearner:
             score=self._score,
             budget_tokens=self._config.micro_batch_tokens,
             hidden_layer=hidden_layer,
+            actions_only=actions_only,
         )
 
     def publish(self) -> int:

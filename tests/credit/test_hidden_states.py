@@ -22,7 +22,9 @@ class TokenStates:
         self.silent = silent
         self.rows: list[Row] = []
 
-    def score(self, rows: Sequence[Row], *, hidden_layer: int | None = None) -> Scores:
+    def score(
+        self, rows: Sequence[Row], *, hidden_layer: int | None = None, actions_only: bool = False
+    ) -> Scores:
         """Scores of 0; hidden states (1, previous token)."""
         self.rows = list(rows)
         hidden = [np.array([(1, t) for t in (0, *row.token_ids[:-1])], float) for row in rows]

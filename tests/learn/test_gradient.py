@@ -273,7 +273,7 @@ def test_what_follows_the_last_action_has_no_influence() -> None:
 def test_cloning_is_cross_entropy() -> None:
     rng = random.Random(2)
     drawn = random_rows(rng, count=5, vocabulary_size=VOCABULARY)
-    rows = rows_from_demonstrations([(row.token_ids, row.action_mask) for row in drawn])
+    rows = rows_from_demonstrations([[(row.token_ids, row.action_mask)] for row in drawn])
     policy = model()
     labels = [
         [token if sampled else -100 for token, sampled in zip(ids, mask, strict=True)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group, Row, Trajectory
+from agentrl.credit.annotations import annotate
 from agentrl.learn.rows import (
     batches_from_groups,
     rows_from_demonstrations,
@@ -227,22 +228,39 @@ def test_what_an_engine_must_not_return_is_refused() -> None:
 
 
 def test_demonstrations_are_rows_of_advantage_one_without_behaviour_policy() -> None:
-    rows = rows_from_demonstrations([((5, 6, 7), (0, 1, 1)), ((5, 6), (0, 0)), ((5, 6), (0, 1))])
+    rows = rows_from_demonstrations(
+        [[((5, 6, 7), (0, 1, 1))], [((5, 6), (0, 0))], [((5, 6), (0, 1))]]
+    )
     assert [row.token_ids for row in rows] == [(5, 6, 7), (5, 6)]
     assert rows[0].advantages == (0, 1, 1)
     assert all(row.behaviour_logprobs is None and row.weight == 1 for row in rows)
+    assert [row.trajectory_id for row in rows] == ["demonstration/0", "demonstration/2"]
 
 
 def test_demonstrations_may_count_once_each() -> None:
     # N = 3, M = 2: weights 3 / 4 and 3 / 2.
     rows = rows_from_demonstrations(
-        [((5, 6, 7), (0, 1, 1)), ((5, 6), (0, 1))], trajectory_weighting="equal"
+        [[((5, 6, 7), (0, 1, 1))], [((5, 6), (0, 1))]], trajectory_weighting="equal"
     )
     assert [row.weight for row in rows] == [0.75, 1.5]
 
 
+def test_a_demonstration_in_many_rows_counts_once() -> None:
+    # N = 5, M = 2 (the episode without an action is none): 5 / (2 * 4) in both rows of the first.
+    rows = rows_from_demonstrations(
+        [
+            [((5, 6, 7, 8), (0, 1, 1, 1)), ((5,), (0,)), ((5, 6), (0, 1))],
+            [((5, 6), (0, 1))],
+            [((5, 6), (0, 0))],
+        ],
+        trajectory_weighting="equal",
+    )
+    assert [row.weight for row in rows] == [0.625, 0.625, 2.5]
+    assert [row.weight * sum(row.action_mask) for row in rows] == [1.875, 0.625, 2.5]
+
+
 @pytest.mark.parametrize(
-    ("episode_", "message"),
+    ("row", "message"),
     [
         (((5, 6), (0,)), "2 token ids but 1 mask entries"),
         (((5, 6), (0, 2)), "neither 0 nor 1"),
@@ -250,7 +268,50 @@ def test_demonstrations_may_count_once_each() -> None:
     ],
 )
 def test_demonstrations_that_make_no_sense_are_refused(
-    episode_: tuple[tuple[int, ...], tuple[int, ...]], message: str
+    row: tuple[tuple[int, ...], tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        rows_from_demonstrations([episode_])
+        rows_from_demonstrations([[row]])
+
+
+def test_what_a_teacher_said_of_a_step_goes_with_its_row() -> None:
+    whole = group("g", episode("e", ("a", 0.0), ("b", 1.0), ("c", 1.0)))
+    (one,) = whole.trajectories
+    steps = (
+        annotate(one.steps[0], episode_teacher_logprobs=[-0.5, -0.25]),
+        one.steps[1],
+        annotate(
+            one.steps[2],
+            episode_teacher_logprobs=[-9.0, -9.0],
+            step_teacher_logprobs=[-1.0, 0.0],
+        ),
+    )
+    taught = replace(whole, trajectories=(replace(one, steps=steps),))
+    credit = CreditResult([[1.0, 2.0, 3.0]])
+    rows = rows_from_groups([taught], credit, trajectory_weighting="equal")
+    said = [
+        value
+        for row in rows
+        for value, sampled in zip(row.teacher_logprobs or (), row.action_mask, strict=True)
+        if sampled
+    ]
+    # The second step was not scored; the third by its own skill, which goes before the episode's.
+    assert said == [-0.5, -0.25, None, None, -1.0, 0.0]
+    plain = rows_from_groups([whole], credit, trajectory_weighting="equal")
+    assert all(row.teacher_logprobs is None for row in plain)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([-1.0], "step 0 of trajectory g/e sampled 2 tokens but has 1 values of 'step_teacher"),
+        ([-1.0, math.nan], "step 0 of trajectory g/e has a value of 'step_teacher_logprobs' that"),
+    ],
+)
+def test_what_a_teacher_must_not_say_is_refused(values: list[float], message: str) -> None:
+    whole = group("g", episode("e", ("a", 0.0)))
+    (one,) = whole.trajectories
+    steps = (annotate(one.steps[0], step_teacher_logprobs=values),)
+    taught = replace(whole, trajectories=(replace(one, steps=steps),))
+    with pytest.raises(DataError, match=message):
+        rows_from_groups([taught], CreditResult([[1.0]]), trajectory_weighting="equal")
