@@ -137,6 +137,7 @@ class Flight:
         self._on_call = on_call
         self._on_late = on_late
         self._env: Env | None = None
+        self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._close_overdue = False
         self._calls = 0
@@ -157,31 +158,35 @@ class Flight:
             Exception: a bug that ``playing`` raised.
             asyncio.CancelledError: this call was cancelled; the environment is closed by then.
         """
+        if self.verdict is not None:
+            return  # given up before it began
         self._loop = asyncio.get_running_loop()
         self._stuck: asyncio.Future[None] = self._loop.create_future()
-        self._task = self._loop.create_task(self._fly(playing), name=self.name)
+        task = self._task = self._loop.create_task(self._fly(playing), name=self.name)
         end = None
         if self.deadlines.episode_s < math.inf:
             end = self._loop.call_later(self.deadlines.episode_s, self._episode_overdue)
         try:
-            await self._end()
+            await self._end(task)
         except asyncio.CancelledError:
-            if not self._closing and not self._task.cancelling():
-                self._cancel()
-            await self._end()
+            if not self._closing and not task.cancelling():
+                self._cancel(task)
+            await self._end(task)
             raise
         finally:
             if end is not None:
                 end.cancel()
-        if self._task.done():
-            self._task.result()
+        if task.done():
+            task.result()
 
     def end(self, failure: Failure) -> bool:
         """Give the attempt up: ``failure`` becomes its verdict. False: it has ended already."""
-        if self.verdict is not None or self._closing or self._task.done():
+        task = self._task
+        if self.verdict is not None or self._closing or (task is not None and task.done()):
             return False
         self.verdict = failure
-        self._cancel()
+        if task is not None:
+            self._cancel(task)
         return True
 
     async def make(self, make_env: Callable[[], Awaitable[Env]]) -> Env:
@@ -230,7 +235,8 @@ class Flight:
 
     @property
     def _given_up(self) -> bool:
-        return self.verdict is not None or self._task.cancelling() > 0
+        cancelled = self._task is not None and self._task.cancelling() > 0
+        return self.verdict is not None or cancelled
 
     async def _fly(self, playing: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -260,14 +266,14 @@ class Flight:
             timer.cancel()
             self.waiting_for = ""
 
-    async def _end(self) -> None:
+    async def _end(self, task: asyncio.Task[None]) -> None:
         """Wait until the task is done, or stuck."""
-        await asyncio.wait((self._task, self._stuck), return_when=asyncio.FIRST_COMPLETED)
-        if self._task.done():
+        await asyncio.wait((task, self._stuck), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
             self._stuck.cancel()
             return
-        _STRAYS.add(self._task)
-        self._task.add_done_callback(_forget)
+        _STRAYS.add(task)
+        task.add_done_callback(_forget)
         if self._closing:
             self.close_failure = self._late_close()
         elif self._env is not None:
@@ -325,16 +331,18 @@ class Flight:
             )
         )
 
-    def _cancel(self) -> None:
-        self._task.cancel()
+    def _cancel(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
         self._loop.call_later(self.deadlines.cancel_s, self._check_stuck, self._calls)
 
     def _cancel_close(self) -> None:
         self._close_overdue = True
-        self._cancel()
+        if self._task is not None:
+            self._cancel(self._task)
 
     def _check_stuck(self, calls: int) -> None:
-        if not self._task.done() and self._calls == calls and not self._stuck.done():
+        """Still in the call that was cancelled: it will not end."""
+        if self._calls == calls and not self._stuck.done():
             self._stuck.set_result(None)
 
     def _late_close(self) -> Failure:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentrl.agents.actions import format_action
+from agentrl.agents.actions import write_action
 from agentrl.agents.loop import Agent, Budgets, Episode, play
 from agentrl.core.errors import DataError, EnvError
 from agentrl.core.message import Message, ToolSpec
-from agentrl.core.protocols import Demonstration, Demonstrator, Renderer
+from agentrl.core.protocols import Demonstration, Demonstrator, EnvFactory, Renderer
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Observation, Sample, Sampling, StepResult, Trajectory
 
@@ -41,7 +41,11 @@ async def demonstrate(
     """
     episode_seed = derive_seed(seed, task.id, "demonstration")
     demonstrations = tuple(factory.demonstrate(task, seed=episode_seed, noise=noise))
-    answers = [format_action(one.action.content, agent.action_format) for one in demonstrations]
+    tools = await _tools(factory, agent, task, episode_seed)
+    answers = [
+        write_action(one.action, agent.action_format, agent.dialect, tools)
+        for one in demonstrations
+    ]
     expert = _ExpertEngine(agent.renderer, answers)
     # The expert's episode is shown whole; budgets are the policy's.
     budgets = Budgets(max_steps=len(demonstrations), max_tokens=agent.budgets.max_tokens)
@@ -49,13 +53,24 @@ async def demonstrate(
     player = replace(agent, engine=expert, budgets=budgets, sampling=sampling)
 
     async def make_env() -> _ReplayEnv:
-        return _ReplayEnv(demonstrations)
+        return _ReplayEnv(demonstrations, tools)
 
     episode = Episode("demonstration", task.id, 0, 0, episode_seed)
     trajectory = await play(player, make_env, episode)
     if trajectory.failure is not None:
         raise DataError(f"demonstration of task {task.id} failed: {trajectory.failure.message}")
     return list(_rows(trajectory, [one.trainable or imitate_noise for one in demonstrations]))
+
+
+async def _tools(factory: Demonstrator, agent: Agent, task: Task, seed: int) -> Sequence[ToolSpec]:
+    """The tools that the policy will be told of in this task; a prompt without tools needs none."""
+    if agent.action_format != "tools" or not isinstance(factory, EnvFactory):
+        return ()
+    env = await factory.make(task, seed=seed)
+    try:
+        return tuple(env.tools)
+    finally:
+        await env.aclose()
 
 
 def _rows(trajectory: Trajectory, trainable: Sequence[bool]) -> Iterator[MaskedTokens]:
@@ -101,11 +116,8 @@ class _ReplayEnv:
     """Shows what the expert saw."""
 
     demonstrations: Sequence[Demonstration]
+    tools: Sequence[ToolSpec] = ()
     position: int = 0
-
-    @property
-    def tools(self) -> Sequence[ToolSpec]:
-        return ()
 
     async def reset(self) -> Observation:
         if not self.demonstrations:

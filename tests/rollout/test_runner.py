@@ -142,7 +142,7 @@ def test_a_hanging_environment_is_given_up_and_the_others_are_not_delayed_by_it(
 def test_when_nothing_can_succeed_the_run_stops_and_says_the_first_cause() -> None:
     factory = ScriptedFactory(lambda *_: ScriptedEnv(say("s"), [OSError("no display")]), count=50)
     with pytest.raises(EpisodeError, match=r"6 episodes in a row failed.*no display"):
-        play(factory, retries=1, give_up_after=6, concurrency=2)
+        play(factory, size=1, retries=1, give_up_after=6, concurrency=2)
     assert len(factory.made) < 12
     assert all(env.closes == 1 for env in factory.made)
 
