@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -107,24 +107,21 @@ def columns_of(groups: Sequence[Group]) -> Columns:
     _refuse_twice("trajectory", [one.id for _, one in given])
     for number, one in given:
         _require_member(groups[number], one)
-    scored = [one.scored for _, one in given]
-    taking_part = list(compress(given, scored))
-    sizes = [len(one.steps) for _, one in taking_part]
-    steps = tuple(chain.from_iterable(one.steps for _, one in taking_part))
-    results = [step.result for step in steps]
-    rewards = [0.0 if one is None else one.reward for one in results]
-    order = sorted(range(len(sizes)), key=lambda k: _by_trial(*taking_part[k]))
+    records = _Records()
+    scored = [records.add(number, one) for number, one in given]
+    order = sorted(range(len(records.played)), key=lambda k: records.played[k][:3])
+    sizes = [len(one.steps) for *_, one in records.played]
     numbers = np.empty(len(sizes), dtype=np.int64)
     numbers[order] = np.arange(len(sizes), dtype=np.int64)
     columns = Columns(
-        group=np.repeat(np.array([number for number, _ in taking_part], dtype=np.int64), sizes),
+        group=np.repeat(np.array([one[0] for one in records.played], dtype=np.int64), sizes),
         trajectory=np.repeat(numbers, sizes),
-        index=np.array([step.index for step in steps], dtype=np.int64),
-        act=np.array([step.kind == "act" for step in steps], dtype=np.bool_),
-        reward=np.zeros(len(steps)),
-        valid=np.array([one is None or one.action_valid for one in results], dtype=np.bool_),
-        steps=steps,
-        names=tuple((groups[taking_part[k][0]].id, taking_part[k][1].id) for k in order),
+        index=np.array(records.index, dtype=np.int64),
+        act=np.array(records.act, dtype=np.bool_),
+        reward=np.zeros(len(records.steps)),
+        valid=np.array(records.valid, dtype=np.bool_),
+        steps=tuple(records.steps),
+        names=tuple((groups[records.played[k][0]].id, records.played[k][3].id) for k in order),
         lengths=tuple(
             len(one.steps) if takes_part else None
             for (_, one), takes_part in zip(given, scored, strict=True)
@@ -133,7 +130,7 @@ def columns_of(groups: Sequence[Group]) -> Columns:
         groups=len(groups),
     )
     _refuse_repeated_steps(columns)
-    return replace(columns, reward=_finite(columns, rewards))
+    return replace(columns, reward=_finite(columns, records.rewards))
 
 
 def credit_result(
@@ -163,23 +160,49 @@ def credit_result(
         total = total + part
     return CreditResult(
         step_advantages=_split(columns, total.tolist()),
-        token_advantages=None if tokens is None else _split(columns, list(tokens)),
+        token_advantages=None if tokens is None else _split(columns, tokens),
         parts={name: _split(columns, part.tolist()) for name, part in parts.items()},
         groups={name: _split(columns, one.tolist()) for name, one in partitions.items()},
         metrics={**_common_metrics(columns, total, parts, partitions), **(metrics or {})},
     )
 
 
-def _split(columns: Columns, values: list[Any]) -> tuple[Any, ...]:
-    ends = np.cumsum([0, *(length or 0 for length in columns.lengths)]).tolist()
+def _split(columns: Columns, values: Sequence[Any]) -> tuple[Any, ...]:
+    following = iter(values)
     return tuple(
-        None if length is None else tuple(values[start:end])
-        for length, (start, end) in zip(columns.lengths, pairwise(ends), strict=True)
+        None if length is None else tuple(islice(following, length)) for length in columns.lengths
     )
 
 
-def _by_trial(group: int, one: Trajectory) -> tuple[int, int, int]:
-    return group, one.trial, one.attempt
+class _Records:
+    """What the trajectories that take part hold, one list per column.
+
+    A trajectory is read at once, step by step: a batch is far larger than the processor's cache, so
+    a pass over it per column would cost several times as much.
+    """
+
+    def __init__(self) -> None:
+        self.played: list[tuple[int, int, int, Trajectory]] = []  # group, trial, attempt
+        self.steps: list[Step] = []
+        self.index: list[int] = []
+        self.act: list[bool] = []
+        self.rewards: list[Any] = []
+        self.valid: list[bool] = []
+
+    def add(self, group: int, one: Trajectory) -> bool:
+        """Read ``one`` if it takes part; whether it does."""
+        if not one.scored:
+            return False
+        self.played.append((group, one.trial, one.attempt, one))
+        self.steps += one.steps
+        index, act, rewards, valid = self.index, self.act, self.rewards, self.valid
+        for step in one.steps:
+            result = step.result
+            index.append(step.index)
+            act.append(step.kind == "act")
+            rewards.append(0.0 if result is None else result.reward)
+            valid.append(result is None or result.action_valid)
+        return True
 
 
 def _refuse_twice(what: str, ids: Sequence[str]) -> None:
