@@ -42,12 +42,14 @@ class Budgets:
     """What an episode may use before it is truncated. Reaching one is no failure.
 
     ``max_tokens`` bounds prompt plus answer of any one step; ``max_seconds`` is looked at between
-    steps.
+    steps. ``max_truncated`` answers in a row that their length limit cut end the episode as
+    ``MAX_TOKENS`` does: a policy that was told so and goes on is in a loop. 0: only the others do.
     """
 
     max_steps: int = 50
     max_tokens: int = 8192
     max_seconds: float = 600.0
+    max_truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,14 @@ def _over(steps: Sequence[Step], budgets: Budgets, seconds: float) -> StopReason
         return StopReason.MAX_STEPS
     if seconds >= budgets.max_seconds:
         return StopReason.MAX_SECONDS
+    cut = budgets.max_truncated
+    if 0 < cut <= len(steps) and all(_cut(step) for step in steps[-cut:]):
+        return StopReason.MAX_TOKENS
     return None
+
+
+def _cut(step: Step) -> bool:
+    return step.sample.finish_reason == "length"
 
 
 async def _prompt(game: _Game, memory: Memory, env: Env) -> list[int]:

@@ -21,6 +21,21 @@ def _credit(spec: str, options: Mapping[str, Any]) -> Any:
     return make("credit", spec, options)
 
 
+def _dialect(spec: str, options: Mapping[str, Any]) -> Any:
+    """A dialect; one that is made of a tokenizer gets that of the option ``model`` (a path)."""
+    from agentrl.dialects.choice import find_dialect
+
+    own = dict(options)
+    path, tokenizer = own.pop("model", None), None
+    if own:
+        raise ConfigError(f"a dialect takes no options but model, got {', '.join(sorted(own))}")
+    if path is not None:
+        from agentrl.models.loading import load_tokenizer
+
+        tokenizer = load_tokenizer(path)
+    return find_dialect(spec, tokenizer=tokenizer)
+
+
 def _engine(spec: str, options: Mapping[str, Any]) -> Any:
     """An engine on the model of the option ``model`` (a path), or on a tiny random one."""
     from agentrl.testing.contracts.engine import EngineSubject
@@ -104,6 +119,7 @@ def _store(spec: str, options: Mapping[str, Any]) -> Any:
 
 _SUBJECTS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "credit": _credit,
+    "dialect": _dialect,
     "engine": _engine,
     "env": _env,
     "learner": _learner,
@@ -120,8 +136,9 @@ def check_plugin(kind: str, name: str, options: Sequence[str] = ()) -> list[Find
     Args:
         kind: One of ``CHECKABLE``.
         name: A registered name or ``module:attr``.
-        options: ``key=value`` each, values in YAML: the plug-in's keyword arguments. Engines and
-            renderers also take ``model=PATH``, the model or tokenizer to be tried with.
+        options: ``key=value`` each, values in YAML: the plug-in's keyword arguments. Engines,
+            renderers and dialects also take ``model=PATH``, the model or tokenizer to be tried
+            with.
 
     Raises:
         ConfigError: an unknown kind or name, or an option that the plug-in does not take.
