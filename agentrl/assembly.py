@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,18 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.agents.loop import Agent, Budgets, Deadlines
-from agentrl.config import LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
+from agentrl.config import AgentConfig, LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
 from agentrl.core.errors import ConfigError, nearest
 from agentrl.core.protocols import Demonstrator, EnvFactory, Learner, Memory
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Sampling, Trajectory
+from agentrl.dialects.action import ACTION
+from agentrl.dialects.choice import AUTO, choose_dialect, find_dialect
+from agentrl.dialects.hermes import HERMES
+from agentrl.dialects.reading import Dialect
+from agentrl.dialects.writing import format_call
 from agentrl.registry import make, resolve
+from agentrl.renderers.plain import describe_tools
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.rollout.thread import LoopThread
 from agentrl.run_directory import discard_run_directory
 from agentrl.store.sqlite import SqliteStore
 
 __all__ = ["Parts", "assemble", "open_new_run", "tasks_of"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +182,38 @@ def assemble(
 def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
     settings, engine, renderer = config.agent, config.engine, config.agent.renderer
     options = engine.options | ({"deterministic": True} if config.deterministic else {})
+    rendering = make("renderer", renderer.name, renderer.options, tokenizer=tokenizer)
     return Agent(
         engine=make("engine", engine.name, options, model=model),
-        renderer=make("renderer", renderer.name, renderer.options, tokenizer=tokenizer),
+        renderer=rendering,
         make_memory=_memory_maker(settings.memory),
         sampling=Sampling(**config.sampling.model_dump()),
         action_format=settings.action_format,
+        dialect=_dialect(settings, rendering, tokenizer),
         system_prompt=settings.system_prompt,
-        budgets=Budgets(settings.max_steps, settings.max_tokens, settings.max_seconds),
+        budgets=Budgets(
+            settings.max_steps, settings.max_tokens, settings.max_seconds, settings.max_truncated
+        ),
         deadlines=Deadlines(
             step_s=config.rollout.step_timeout_s, sample_s=config.rollout.sample_timeout_s
         ),
     )
+
+
+def _dialect(settings: AgentConfig, renderer: Any, tokenizer: Any) -> Dialect:
+    """How the policy writes tool calls; what ``auto`` found is said once, in the log."""
+    written = getattr(renderer, "dialect", None)
+    if settings.action_format != "tools":
+        return written or HERMES  # never asked
+    dialect, why = choose_dialect(
+        settings.tool_dialect,
+        tokenizer=tokenizer,
+        template=getattr(renderer, "template_source", None),
+        written=written,
+    )
+    if settings.tool_dialect == AUTO:
+        _LOG.warning("tool calls are read in the dialect '%s': %s", dialect.name, why)
+    return dialect
 
 
 def _check_context(config: RunConfig, agent: Agent) -> None:
@@ -237,11 +266,15 @@ def _texts(config: RunConfig, factory: EnvFactory, create: TinyModelConfig) -> I
             f"model.create trains a tokenizer on an expert's episodes, and the environment "
             f"'{config.env.name}' has no expert; set model.path to a model that exists"
         )
+    written = find_dialect(config.agent.renderer.options.get("dialect", ACTION))
+    if tools := tuple(getattr(factory, "tools", ())):
+        yield describe_tools(tools)
     for task in factory.tasks(config.env.train_split)[: create.text_tasks]:
         seed = derive_seed(config.seed, task.id, "text")
         for shown in factory.demonstrate(task, seed=seed, noise=0.25):
             yield from (message.content for message in shown.observation.messages)
-            yield shown.action.content
+            calls = bool(shown.action.tool_calls)
+            yield format_call(written, shown.action) if calls else shown.action.content
 
 
 def _physical_cores() -> int:

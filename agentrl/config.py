@@ -98,13 +98,21 @@ class AgentConfig(Section):
 
     renderer: PluginConfig = PluginConfig(name="chat")
     memory: PluginConfig = PluginConfig(name="transcript")
-    action_format: Literal["bare", "tagged"] = Field(
-        "tagged", description="bare: the whole answer; tagged: <think>..</think><action>..</action>"
+    action_format: Literal["bare", "tagged", "tools"] = Field(
+        "tagged",
+        description="bare: the whole answer; tagged: <think>..</think><action>..</action>; "
+        "tools: calls in tool_dialect.",
+    )
+    tool_dialect: str = Field(
+        "auto", description="How calls are written; auto: as the chat template writes them."
     )
     system_prompt: str = ""
     max_steps: int = Field(50, ge=1)
     max_tokens: int = Field(8192, ge=1, description="Prompt and answer of one step, in tokens.")
     max_seconds: float = Field(600.0, gt=0)
+    max_truncated: int = Field(
+        0, ge=0, description="Cut answers in a row that end the episode; 0: max_steps does."
+    )
 
 
 class EngineConfig(Section):

@@ -19,6 +19,7 @@ from agentrl.core.trajectory import (
     StopReason,
     Trajectory,
 )
+from agentrl.dialects.choice import AUTO
 from agentrl.learn.schedule import check_schedule
 from agentrl.models.loading import resolve_model
 from agentrl.registry import make, names, resolve
@@ -90,6 +91,8 @@ def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
         # Registered names are not resolved: the hf engine would load torch.
         if plugin.name not in names(kind):
             resolve(kind, plugin.name)
+    if config.agent.tool_dialect != AUTO:
+        resolve("dialect", config.agent.tool_dialect)
     if config.model.path is not None:
         resolve_model(config.model.path)
     factory: EnvFactory = make("env", config.env.name, config.env.options)

@@ -12,8 +12,9 @@ from agentrl.assembly import tasks_of
 from agentrl.config import CloneStage, ReinforceStage, RunConfig
 from agentrl.core.errors import AgentRLError, ConfigError
 from agentrl.core.protocols import Demonstrator, EnvFactory
+from agentrl.dialects.choice import AUTO
 from agentrl.preflight import check_training
-from agentrl.registry import make, verify
+from agentrl.registry import make, resolve, verify
 
 __all__ = ["Plan", "plan"]
 
@@ -145,10 +146,12 @@ def _model(config: RunConfig, factory: EnvFactory | None) -> str:
 def _plug_ins(config: RunConfig) -> list[Callable[[], Any]]:
     """Names and options of the parts, checked without making what needs weights."""
     engine, renderer, memory = config.engine, config.agent.renderer, config.agent.memory
+    dialect = config.agent.tool_dialect
     return [
         partial(verify, "engine", engine.name, engine.options, ("model",)),
         partial(verify, "renderer", renderer.name, renderer.options, ("tokenizer",)),
         partial(make, "memory", memory.name, memory.options),
+        *([] if dialect == AUTO else [partial(resolve, "dialect", dialect)]),
         *(
             partial(make, "credit", stage.credit.name, stage.credit.options)
             for stage in config.stages

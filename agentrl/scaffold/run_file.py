@@ -34,10 +34,12 @@ agent:
   renderer: {name: plain}  # chat for chat models, plain for tiny ones
   memory: {name: transcript}     # what the policy sees of the past: transcript, window
   action_format: bare      # bare: the whole answer; tagged: <think>..</think><action>..</action>
+  # tool_dialect: auto     # of action_format: tools; auto: as the chat template writes calls
   # system_prompt: ""
   max_steps: 20            # budgets of one episode
   max_tokens: 512          # prompt and answer of one step
   max_seconds: 60
+  # max_truncated: 0       # cut answers in a row that end the episode; 0: max_steps does
 
 engine:
   name: hf                 # samples in this process, from the very weights that are trained
