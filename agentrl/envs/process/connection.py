@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         """Start the process and make the environment's factory in it.
 
         Returns:
-            What it says of the factory: ``splits``, ``demonstrates``.
+            What it says of the factory: ``splits``, ``demonstrates``, ``tools``.
 
         Raises:
             ConfigError: no such interpreter, another protocol; AgentRLError: what making the
@@ -319,8 +319,8 @@ class Connection(asyncio.Protocol):
     def _last_words(self) -> str:
         lines = self._log.decode("utf-8", "replace").rstrip().splitlines()[-LOG_LINES:]
         if not lines:
-            return "; it printed nothing"
-        return "; the last that it printed:\n" + "\n".join(f"  {line}" for line in lines)
+            return "\nIt had printed nothing."
+        return "\nThe last that it printed:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _is_zombie(pid: int) -> bool:

@@ -47,7 +47,7 @@ def in_processes(
         pool.join()
         raise
     kind = DemonstratingFactory if abilities["demonstrates"] else ProcessFactory
-    return kind(pool, abilities["splits"], workers)
+    return kind(pool, abilities, workers)
 
 
 class ProcessFactory:
@@ -57,16 +57,23 @@ class ProcessFactory:
     ends, however that comes about.
     """
 
-    def __init__(self, pool: Pool, splits: Sequence[str], workers: Workers) -> None:
+    def __init__(self, pool: Pool, abilities: Mapping[str, Any], workers: Workers) -> None:
         self._pool = pool
-        self._splits = splits
+        self._abilities = abilities
         self._workers = workers
         self._listed: dict[str, ListedTasks] = {}
         weakref.finalize(self, pool.abandon)
 
     @property
     def splits(self) -> Sequence[str]:
-        return self._splits
+        splits: Sequence[str] = self._abilities["splits"]
+        return splits
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """Tools that every episode has, where the environment's factory names them."""
+        tools: Sequence[ToolSpec] = self._abilities["tools"]
+        return tools
 
     @property
     def capacity(self) -> int:

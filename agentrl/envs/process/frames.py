@@ -8,7 +8,7 @@ first: ``{"hello": PROTOCOL, "agentrl": ..., "python": ..., "pid": ...}``. Then 
 
 | call | carries | value |
 |---|---|---|
-| ``open`` | ``name``, ``target``, ``options``, ``path`` | ``splits``, ``demonstrates`` |
+| ``open`` | ``name``, ``target``, ``options``, ``path`` | ``splits``, ``demonstrates``, ``tools`` |
 | ``tasks`` | ``split``, ``start`` | ``count``, ``tasks``: a page of them |
 | ``make`` | ``episode``, ``task``, ``seed`` | ``replays`` |
 | ``reset``, ``step``, ``replay``, ``close`` | ``episode``, ``given`` | what it returned |

@@ -60,7 +60,7 @@ class Place:
 
     @property
     def suspect(self) -> bool:
-        """An episode that was cancelled has not ended yet: the process may be stuck."""
+        """An episode that was cancelled has not ended yet: the process may be stuck in it."""
         return self.connection is not None and bool(self.connection.dropping)
 
     async def ready(self) -> Connection:

@@ -216,7 +216,8 @@ class Pool:
         """Give free places to those who wait, first come first served."""
         while self._waiting:
             usable = [one for one in self._places if one.usable]
-            free = [one for one in usable if one.load < self._limits.episodes]
+            room = [one for one in usable if one.load < self._limits.episodes]
+            free = [one for one in room if not one.suspect]
             if usable and not free:
                 return
             waiter = self._waiting.popleft()
@@ -225,7 +226,7 @@ class Pool:
             if not usable:
                 waiter.set_exception(again(self._places[0].failure))
                 continue
-            chosen = min(free, key=lambda one: (one.suspect, one.load, one.number))
+            chosen = min(free, key=lambda one: (one.load, one.number))
             chosen.reserved += 1
             waiter.set_result(chosen)
 
@@ -274,15 +275,15 @@ class Pool:
                 break
             if running is None:
                 await connection.end(
-                    f"did not answer for {grace_s:g} s (it is stopped, or stuck in native code) "
-                    "and was killed",
+                    f"did not answer for {grace_s:g} s and was killed: it was stopped, or stuck "
+                    "in native code",
                     at_once=True,
                 )
             elif running["name"] in (f"episode {number}", None):
                 where = "".join(f"\n  {one}" for one in running["stack"])
                 await connection.end(
-                    f"was blocked by an episode that had been cancelled and was killed after "
-                    f"{grace_s:g} s; it was at:{where}\nand",
+                    f"was blocked by an episode that had been cancelled, and was killed after "
+                    f"{grace_s:g} s. It was at{where}",
                     at_once=True,
                 )
         try:
@@ -301,7 +302,7 @@ class Pool:
     # What is asked before or beside episodes.
 
     async def abilities(self) -> dict[str, Any]:
-        """What the factory is: ``splits``, ``demonstrates``. Starts the first worker."""
+        """What the factory is: ``splits``, ``demonstrates``, ``tools``. Starts the first worker."""
         await self._places[0].ready()
         return self._places[0].abilities
 

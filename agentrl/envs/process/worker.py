@@ -89,13 +89,14 @@ class _Worker:
         if call == "bye":
             self.end()
             return
-        number = asked.get("episode")
-        episode = None
-        if number is not None and call != "drop":
-            if call in ("make", "demonstrate"):
-                self._episodes[number] = _Episode()
-            episode = self._episodes.get(number)
-        name = call if number is None else f"episode {number}"
+        number: int = asked.get("episode", -1)
+        if call in ("make", "demonstrate"):
+            self._episodes[number] = _Episode()
+        episode = self._episodes.get(number)
+        if call == "drop":
+            self._cancel(episode)  # now: what was asked just before must not begin any more
+            episode = None
+        name = call if number < 0 else f"episode {number}"
         task = asyncio.create_task(self._answer(asked, episode), name=name)
         answering = self._tasks if episode is None else episode.answering
         answering.add(task)
@@ -174,6 +175,7 @@ class _Worker:
         return {
             "splits": self._factory.splits,
             "demonstrates": isinstance(self._factory, Demonstrator),
+            "tools": tuple(getattr(self._factory, "tools", ())),
         }
 
     def _page(self, split: str, start: int) -> dict[str, Any]:
@@ -205,14 +207,18 @@ class _Worker:
         episode.tools = tools
         return {"tools": plain(tools)}
 
+    def _cancel(self, episode: _Episode | None) -> None:
+        if episode is not None and not episode.dropped:
+            episode.dropped = True
+            for one in episode.answering:
+                one.cancel()
+
     async def _drop(self, number: int) -> bool:
         """Cancel and close an episode; True if it would not end."""
         episode = self._episodes.pop(number, None)
         if episode is None:
             return False
-        episode.dropped = True
-        for one in episode.answering:
-            one.cancel()
+        self._cancel(episode)
         stuck = await self._outlast(episode.answering)
         if not stuck and not episode.closing and hasattr(episode.thing, "aclose"):
             closing = asyncio.create_task(_closed(episode.thing), name=f"episode {number}")
