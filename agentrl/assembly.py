@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -30,7 +31,7 @@ from agentrl.rollout.thread import LoopThread
 from agentrl.run_directory import discard_run_directory
 from agentrl.store.sqlite import SqliteStore
 
-__all__ = ["Parts", "assemble", "open_new_run", "tasks_of"]
+__all__ = ["Parts", "assemble", "close_factory", "make_factory", "open_new_run", "tasks_of"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class Parts:
         return Runner(
             self.factory,
             replace(self.agent, sampling=sampling),
-            Limits(limits.concurrency, limits.retries, limits.give_up_after),
+            Limits(
+                _concurrency(self.config, self.factory), limits.retries, limits.give_up_after
+            ),
             on_trajectory,
             recorded,
         )
@@ -136,6 +139,49 @@ def tasks_of(
     return tasks if count is None else tasks[:count]
 
 
+def make_factory(config: RunConfig) -> EnvFactory:
+    """The environment's factory, in front of worker processes if the run says so.
+
+    Whoever makes it closes it (``close_factory``); processes of one that is forgotten end too.
+    """
+    env, settings = config.env, config.env.workers
+    if not settings.processes:
+        factory: EnvFactory = make("env", env.name, env.options)
+        return factory
+    from agentrl.envs.process.factory import Workers, in_processes
+
+    workers = Workers(
+        processes=settings.processes,
+        episodes=settings.episodes or -(-config.rollout.concurrency // settings.processes),
+        python=settings.python,
+        start_timeout_s=settings.start_timeout_s,
+        grace_s=settings.grace_s,
+    )
+    return in_processes(env.name, env.options, workers)
+
+
+def close_factory(factory: EnvFactory | None) -> None:
+    """End what a factory holds open, if it has an ``aclose``. For a thread without an event loop.
+    """
+    aclose = getattr(factory, "aclose", None)
+    if aclose is not None:
+        asyncio.run(aclose())
+
+
+@contextmanager
+def _closed_at_the_end(factory: EnvFactory) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        close_factory(factory)
+
+
+def _concurrency(config: RunConfig, factory: EnvFactory) -> int:
+    """Episodes in flight: no more than the environment's processes have places for."""
+    wanted = config.rollout.concurrency
+    return min(wanted, getattr(factory, "capacity", wanted))
+
+
 def open_new_run(
     stack: ExitStack, config: RunConfig, factory: EnvFactory, run_dir: Path
 ) -> tuple[Parts, SqliteStore]:
@@ -156,7 +202,7 @@ def open_new_run(
 def assemble(
     config: RunConfig, factory: EnvFactory | None = None, *, tokenizer: Path | None = None
 ) -> Iterator[Parts]:
-    """Build every part; the engine and the event loop are closed at the end.
+    """Build every part; the factory, the engine and the event loop are closed at the end.
 
     Args:
         config: The run.
@@ -164,12 +210,11 @@ def assemble(
         tokenizer: Folder of the tokenizer that a run to be resumed had made.
     """
     # Before torch is loaded: what is wrong with the environment is said at once.
-    factory = factory or make("env", config.env.name, config.env.options)
-    assert factory is not None
+    factory = factory or make_factory(config)
     from agentrl.models.loading import use_threads
 
     use_threads(config.threads or (1 if config.deterministic else _physical_cores()))
-    with LoopThread() as loop:
+    with _closed_at_the_end(factory), LoopThread() as loop:
         model, words = _model(config, factory, tokenizer)
         agent = _agent(config, model, words)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentrl.assembly import tasks_of
+from agentrl.assembly import make_factory, tasks_of
 from agentrl.config import CloneStage, LearnerConfig, PluginConfig, ReinforceStage, RunConfig
 from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.message import Message
@@ -95,8 +95,7 @@ def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
         resolve("dialect", config.agent.tool_dialect)
     if config.model.path is not None:
         resolve_model(config.model.path)
-    factory: EnvFactory = make("env", config.env.name, config.env.options)
-    return factory
+    return make_factory(config)
 
 
 def _playing_problems(config: RunConfig) -> Iterator[str]:

@@ -13,7 +13,7 @@ from agentrl.run_directory import CONFIG_FILE, open_run_directory
 __all__ = ["config_to_resume"]
 
 # What is played and learnt does not depend on these; "*" is one part of the path.
-MAY_CHANGE = ("checkpoints.*", "rollout.*", "stages.*.max_seconds")
+MAY_CHANGE = ("checkpoints.*", "env.workers.*", "rollout.*", "stages.*.max_seconds")
 # These change the last bits of the weights, and nothing else.
 CHANGE_BITS = (
     "engine.options.max_batch_size",

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl.assembly import tasks_of
+from agentrl.assembly import close_factory, make_factory, tasks_of
 from agentrl.config import CloneStage, ReinforceStage, RunConfig
 from agentrl.core.errors import AgentRLError, ConfigError
 from agentrl.core.protocols import Demonstrator, EnvFactory
@@ -61,13 +61,14 @@ def plan(config: RunConfig) -> Plan:
     """
     problems: list[str] = []
     _attempt(problems, partial(_check_directory, config.run_dir))
-    factory = _attempt(problems, partial(make, "env", config.env.name, config.env.options))
+    factory = _attempt(problems, partial(make_factory, config))
     tasks = {} if factory is None else _count_tasks(problems, config, factory)
     model = _attempt(problems, partial(_model, config, factory))
     for check in _plug_ins(config):
         _attempt(problems, check)
+    close_factory(factory)
     if not problems:
-        _attempt(problems, partial(check_training, config))
+        close_factory(_attempt(problems, partial(check_training, config)))
     if problems:
         raise ConfigError("the run could not start:\n  " + "\n  ".join(problems))
     return Plan(

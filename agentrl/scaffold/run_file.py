@@ -29,6 +29,12 @@ env:
   train_split: train
   validation_split: validation   # for the curve and early stopping
   test_split: test         # touched twice: before and after
+  workers:                 # processes for episodes: what blocks or dies there stops nothing else
+    processes: 0           # 0: none, episodes are played in the run's own process
+    # episodes: null       # in one process at a time; null: rollout.concurrency shared out
+    # python: null         # another interpreter, with the packages that the environment needs
+    # start_timeout_s: 120 # until a process has its factory
+    # grace_s: 10          # to close what was cancelled; then the process is killed
 
 agent:
   renderer: {name: plain}  # chat for chat models, plain for tiny ones
