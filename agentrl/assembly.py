@@ -67,9 +67,7 @@ class Parts:
         return Runner(
             self.factory,
             replace(self.agent, sampling=sampling),
-            Limits(
-                _concurrency(self.config, self.factory), limits.retries, limits.give_up_after
-            ),
+            Limits(_concurrency(self.config, self.factory), limits.retries, limits.give_up_after),
             on_trajectory,
             recorded,
         )
@@ -161,8 +159,7 @@ def make_factory(config: RunConfig) -> EnvFactory:
 
 
 def close_factory(factory: EnvFactory | None) -> None:
-    """End what a factory holds open, if it has an ``aclose``. For a thread without an event loop.
-    """
+    """End what a factory holds open, if it has an ``aclose``; not from within an event loop."""
     aclose = getattr(factory, "aclose", None)
     if aclose is not None:
         asyncio.run(aclose())
