@@ -17,7 +17,8 @@ import numpy as np
 
 from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group, Step, StopReason, Trajectory
-from agentrl.credit.functional import Array, Flags, Labels, cluster_sizes, dense
+from agentrl.credit.diagnostics import measures, token_sizes
+from agentrl.credit.functional import Array, Flags, Labels
 
 __all__ = ["Columns", "columns_of", "credit_result"]
 
@@ -163,7 +164,17 @@ def credit_result(
         token_advantages=None if tokens is None else _split(columns, tokens),
         parts={name: _split(columns, part.tolist()) for name, part in parts.items()},
         groups={name: _split(columns, one.tolist()) for name, one in partitions.items()},
-        metrics={**_common_metrics(columns, total, parts, partitions), **(metrics or {})},
+        metrics={
+            **_common_metrics(columns),
+            **measures(
+                total,
+                parts,
+                partitions,
+                columns.act,
+                None if tokens is None else token_sizes([tokens]),
+            ),
+            **(metrics or {}),
+        },
     )
 
 
@@ -262,42 +273,16 @@ def _numbers(values: Sequence[Any]) -> Array:
     return np.array([x if isinstance(x, int | float | np.number) else np.nan for x in values])
 
 
-def _common_metrics(
-    columns: Columns, total: Array, parts: Mapping[str, Array], partitions: Mapping[str, Labels]
-) -> dict[str, float]:
+def _common_metrics(columns: Columns) -> dict[str, float]:
     taking_part = sum(length is not None for length in columns.lengths)
     sizes = np.bincount(columns.group[columns.first], minlength=columns.groups)
-    metrics: dict[str, float] = {
+    valid = columns.valid[columns.act]
+    return {
         "groups": columns.groups,
         "groups_empty": int((sizes == 0).sum()),
         "groups_of_one": int((sizes == 1).sum()),
         "trajectories": taking_part,
         "trajectories_failed": columns.failed,
         "trajectories_unscored": len(columns.lengths) - taking_part - columns.failed,
-        "steps": len(total),
-        "zero_advantage_share": _mean(total == 0.0),
-        "valid_action_share": _mean(columns.valid[columns.act]),
+        "valid_action_share": float(valid.mean()) if len(valid) else 0.0,
     }
-    size = {name: _mean(np.abs(part)) for name, part in parts.items()}
-    for name in parts:
-        metrics[f"{name}_abs_mean"] = size[name]
-        metrics[f"{name}_share"] = size[name] / sum(size.values()) if any(size.values()) else 0.0
-    for name, labels in partitions.items():
-        metrics.update(_partition_metrics(name, labels[columns.act]))
-    return metrics
-
-
-def _partition_metrics(name: str, labels: Labels) -> dict[str, float]:
-    """How many clusters, and which share of the acts lies in clusters of which size."""
-    size = cluster_sizes(labels)
-    return {
-        f"{name}_clusters": int(dense(labels[labels >= 0]).max(initial=-1)) + 1,
-        f"{name}_size_1_share": _mean(size == 1),
-        f"{name}_size_2_to_4_share": _mean((size >= 2) & (size <= 4)),
-        f"{name}_size_5_to_16_share": _mean((size >= 5) & (size <= 16)),
-        f"{name}_size_over_16_share": _mean(size > 16),
-    }
-
-
-def _mean(values: Array | Flags) -> float:
-    return float(values.mean()) if len(values) else 0.0

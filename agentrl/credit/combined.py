@@ -10,6 +10,7 @@ from typing import Any
 from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.protocols import CreditEstimator
 from agentrl.core.trajectory import CreditResult, Group
+from agentrl.credit.diagnostics import diagnose, with_diagnostics
 from agentrl.registry import make
 
 __all__ = ["Combined"]
@@ -29,7 +30,8 @@ class Combined:
               - {name: hgpo, weight: 0.5, options: {history_length: 2}}
 
     Parts, groups and metrics are those of the terms with the term's name before them (``hgpo.``;
-    a name that occurs again gets ``hgpo_2.``). Token advantages are added likewise.
+    a name that occurs again gets ``hgpo_2.``); the diagnostics are those of the sum. Token
+    advantages are added likewise.
 
     Attributes:
         estimators: The estimators, by name. weights: their weights, by the same names.
@@ -87,7 +89,8 @@ class Combined:
             raise DataError(
                 f"the terms {', '.join(results)} disagree about which trajectories take part"
             )
-        return CreditResult(
+        common = {name: diagnose(groups, one) for name, one in results.items()}
+        added = CreditResult(
             step_advantages=self._sum(
                 {name: result.step_advantages for name, result in results.items()}
             ),
@@ -106,8 +109,10 @@ class Combined:
                 f"{name}.{key}": value
                 for name, result in results.items()
                 for key, value in result.metrics.items()
+                if key not in common[name]
             },
         )
+        return with_diagnostics(groups, added)
 
     def _sum(
         self, rows: Mapping[str, Sequence[Sequence[float] | None]]
