@@ -103,7 +103,7 @@ def test_an_override_below_a_plain_list_item_is_explained() -> None:
         (
             {**MINIMAL, "env": {"name": "toy", "optoins": {}}},
             "unknown key 'env.optoins'; did you mean 'options'? "
-            "Known here: name, options, test_split, train_split, validation_split.",
+            "Known here: name, options, test_split, train_split, validation_split, workers.",
         ),
         (
             {**MINIMAL, "agent": {"memory": {"name": "window", "option": {}}}},
