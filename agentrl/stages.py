@@ -14,6 +14,7 @@ from agentrl.core.errors import ConfigError
 from agentrl.core.protocols import Annotator, CreditEstimator, Demonstrator, EnvFactory, Learner
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Batch, CreditResult, Group
+from agentrl.credit.diagnostics import with_diagnostics
 from agentrl.learn.proximal import with_proximal_logprobs
 from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
@@ -130,7 +131,7 @@ def reinforce_batches(
         refuse_if_nothing_finished(groups)
         for annotator in annotators:
             groups = annotator.annotate(groups)
-        assigned = credit.assign(groups)
+        assigned = with_diagnostics(groups, credit.assign(groups))
         on_groups(groups, assigned)
         rolled_out = clock()
         batches = batches_from_groups(

@@ -174,6 +174,7 @@ class Training:
             train_success=done.success,
             train_reward=done.reward,
             validation=validation,
+            credit=done.credit.metrics,
         )
         self.curve.append(point)
         event = {"stage": name, **point.to_data()}

@@ -114,6 +114,19 @@ def test_credit_is_recorded_for_what_was_trained(store: SqliteStore) -> None:
         assert tokens in _sums(by_group)
 
 
+def test_diagnostics_of_credit_are_recorded_and_reported(run_dir: Path, store: SqliteStore) -> None:
+    events = store.events("credit")
+    assert [one.iteration for one in events] == list(range(1, ITERATIONS + 1))
+    assert all(one.data["groups"] == TASKS for one in events)
+    curve = read_report(run_dir).curve
+    assert [point.credit for point in curve] == [one.data for one in events]
+    assert {"without_signal_share", "group_size_mean", "anchor_size_1_share", "step_share"} <= (
+        curve[-1].credit.keys()
+    )
+    points = store.events("iteration")
+    assert [one.data["credit"] for one in points] == [one.data for one in events]
+
+
 def _sums(counts: list[int]) -> set[int]:
     found = {0}
     for count in counts:

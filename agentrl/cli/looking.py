@@ -225,9 +225,15 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 
 def _list(store: SqliteStore, wanted: TrajectoryFilter, as_json: bool) -> None:
-    from agentrl.viewer.terminal import show_trajectories
+    from agentrl.viewer.diagnostics import credit_metrics
+    from agentrl.viewer.terminal import show_diagnostics, show_trajectories
 
+    credit = credit_metrics(store, wanted.iteration)
     if as_json:
-        print_json({"total": store.count(wanted), "episodes": store.find(wanted)})
-    else:
-        show_trajectories(store, wanted, console())
+        shown = None if credit is None else {"iteration": credit[0], "metrics": credit[1]}
+        total, episodes = store.count(wanted), store.find(wanted)
+        print_json({"total": total, "episodes": episodes, "credit": shown})
+        return
+    show_trajectories(store, wanted, console())
+    if credit is not None:
+        show_diagnostics(*credit, console())

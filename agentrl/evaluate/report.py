@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,6 +65,7 @@ class CurvePoint:
         train_success: Share of the iteration's finished episodes that succeeded; ``None`` if none
             finished. train_reward: their mean reward likewise.
         validation: Success on the validation panel; ``None`` where it was not measured.
+        credit: Diagnostics of the iteration's credit by name (``agentrl.credit.diagnostics``).
     """
 
     iteration: int
@@ -74,6 +75,7 @@ class CurvePoint:
     train_success: float | None
     train_reward: float | None
     validation: SuccessReport | None = None
+    credit: Mapping[str, float] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -86,7 +88,8 @@ class CurvePoint:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """What ``to_data`` gave; other keys are left alone."""
-        fields = {name: data[name] for name in cls.__dataclass_fields__}
+        fields = {name: data[name] for name in cls.__dataclass_fields__ if name != "credit"}
+        fields["credit"] = data.get("credit", {})  # reports of earlier runs have none
         if fields["validation"] is not None:
             fields["validation"] = SuccessReport.from_data(fields["validation"])
         return cls(**fields)

@@ -19,6 +19,7 @@ from agentrl.store.records import TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
 from agentrl.viewer.choice import choose
 from agentrl.viewer.curve import curve_svg
+from agentrl.viewer.diagnostics import credit_metrics, diagnostics_lines
 from agentrl.viewer.episode import episode_html
 from agentrl.viewer.style import SCRIPT, STYLE
 from agentrl.viewer.wording import ended_by, visible
@@ -76,7 +77,9 @@ def page_html(
     lines = store.find()
     curve = report["curve"] if report else _curve_so_far(store)
     chosen = choose(lines, episodes)
-    head = "".join((*_header(report, lines, name), _curve(report, curve), *_kinds(report)))
+    head = "".join(
+        (*_header(report, lines, name), _curve(report, curve), *_kinds(report), *_credit(store))
+    )
     shown = _episodes(store, chosen, PAGE_LIMIT - len((head + STYLE + SCRIPT).encode()))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -185,6 +188,18 @@ def _kinds(report: Mapping[str, Any] | None) -> Iterator[str]:
         '<h2>By kind of task</h2><div class="card"><table><tr><th>kind</th><th>tasks</th>'
         f"<th>before</th><th>after</th></tr>{rows}</table></div>"
     )
+
+
+def _credit(store: SqliteStore) -> Iterator[str]:
+    """What the newest credit came to."""
+    found = credit_metrics(store)
+    lines = list(diagnostics_lines(found[1])) if found is not None else []
+    if found is None or not lines:
+        return
+    rows = "".join(
+        f"<tr><td>{_text(subject)}</td><td>{_text(words)}</td></tr>" for subject, words in lines
+    )
+    yield (f'<h2>Credit of iteration {found[0]}</h2><div class="card"><table>{rows}</table></div>')
 
 
 def _introduction(lines: Sequence[TrajectorySummary], shown: int) -> str:

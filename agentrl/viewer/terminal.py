@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -16,6 +16,7 @@ from agentrl.core.message import Message
 from agentrl.core.trajectory import Step
 from agentrl.store.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
+from agentrl.viewer.diagnostics import diagnostics_lines
 from agentrl.viewer.prompts import Decode, prompt_parts
 from agentrl.viewer.wording import (
     ended_by,
@@ -33,6 +34,7 @@ __all__ = [
     "episode_view",
     "message_view",
     "number",
+    "show_diagnostics",
     "show_trajectories",
     "show_trajectory",
     "trajectory_table",
@@ -60,6 +62,18 @@ def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Con
     total = store.count(wanted)
     if total > len(lines):
         console.print(Text(f"{len(lines)} of {total:,} shown; filter, or raise the limit"))
+
+
+def show_diagnostics(iteration: int, metrics: Mapping[str, Any], console: Console) -> None:
+    """Print what the credit of an iteration came to, if anything of it is known."""
+    lines = list(diagnostics_lines(metrics))
+    if not lines:
+        return
+    table = Table.grid(padding=(0, 2))
+    for subject, words in lines:
+        table.add_row(Text(visible(subject), style="dim"), Text(visible(words)))
+    console.print(Text(f"credit of iteration {iteration}", style="bold"))
+    console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def show_trajectory(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from agentrl.cli import app
 from agentrl.core.message import Message
 from agentrl.core.trajectory import CreditResult, StopReason
+from agentrl.credit.diagnostics import with_diagnostics
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.episodes import act, episode, failed_episode, group
 
@@ -72,12 +73,10 @@ def run_dir(tmp_path: Path) -> Path:
             for trajectory in one.trajectories:
                 task = replace(one.task, kind="heat" if one is mixed else "cool")
                 store.append(trajectory, task=task, iteration=iteration, purpose="train")
-        store.add_credit(
-            [mixed],
-            CreditResult(
-                [(0.75, 0.5), (-0.25, -1.0), None],
-                parts={"episode": [(0.5, 0.5), (-0.5, -1.0), None]},
-                groups={"anchor": [(0, 1), (0, 2), None]},
-            ),
+        credit = CreditResult(
+            [(0.75, 0.5), (-0.25, -1.0), None],
+            parts={"episode": [(0.5, 0.5), (-0.5, -1.0), None]},
+            groups={"anchor": [(0, 1), (0, 2), None]},
         )
+        store.add_credit([mixed], with_diagnostics([mixed], credit))
     return directory

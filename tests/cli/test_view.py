@@ -103,3 +103,24 @@ def test_ids_stand_whole_in_a_narrow_terminal(run_dir: Path) -> None:
     assert "mixed/crash" in shown
     assert "outcome" in shown
     assert "ended by" not in shown
+
+
+def test_the_list_ends_with_what_the_newest_credit_came_to(agentrl: Agentrl, run_dir: Path) -> None:
+    shown = agentrl("view", run_dir).out
+    for words in (
+        "credit of iteration 0",
+        "1 of 2 trajectories, 1 failed and 0 unscored trajectories left out",
+        "4, 0% left without signal",
+        "episode 100% (mean size 0.625)",
+        "3 clusters of 1.3 steps, at most 2; 50% of the acts compared with nothing",
+    ):
+        assert words in shown
+    found = agentrl("view", run_dir, "--json").json()["credit"]
+    assert found["iteration"] == 0
+    assert found["metrics"]["episode_abs_mean"] == 0.625
+    assert agentrl("view", run_dir, "--iteration", "1", "--json").json()["credit"] is None
+    assert "credit of" not in agentrl("view", run_dir, "--iteration", "1").out
+    agentrl("view", run_dir, "--page")
+    page = (run_dir / "report.html").read_text()
+    assert "<h2>Credit of iteration 0</h2>" in page
+    assert "<td>parts</td><td>episode 100% (mean size 0.625)</td>" in page

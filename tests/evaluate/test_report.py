@@ -66,6 +66,14 @@ def report(curve: bool = True, greedy: bool = True, trials: int = 1) -> RunRepor
     )
 
 
+def test_a_point_of_an_earlier_run_has_no_diagnostics() -> None:
+    point = CurvePoint(0, 8, 100, 1.0, 0.5, None, credit={"without_signal_share": 0.25})
+    data = point.to_data()
+    assert CurvePoint.from_data(data) == point
+    del data["credit"]
+    assert CurvePoint.from_data(data).credit == {}
+
+
 def test_the_difference_is_paired_by_task() -> None:
     found = report()
     # 38 tasks are scored on both sides; 8 of them before, 24 after.
