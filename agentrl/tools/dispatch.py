@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agentrl.core.errors import EnvError, nearest
+from agentrl.core.errors import ConfigError, EnvError, nearest
 from agentrl.core.message import Message, ToolCall
 from agentrl.core.protocols import ToolResult
 from agentrl.tools.arguments import ArgumentsRefused, unfit_text
@@ -38,6 +38,12 @@ class DispatchLimits:
     output_tokens: int | None = None
     deadline_s: float = 60.0
     count_tokens: Callable[[str], int] | None = None
+
+    def __post_init__(self) -> None:
+        for one in ("calls", "output_chars", "output_tokens", "deadline_s"):
+            value = getattr(self, one)
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise ConfigError(f"limits of tools: {one} must be above 0, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

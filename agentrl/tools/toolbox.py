@@ -18,7 +18,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl.core.errors import AgentRLError, ConfigError, EnvError
@@ -60,11 +60,12 @@ class OpenTools:
     Attributes:
         specs: What the model is told of them.
         parts: The objects that were made for this episode, and those shared.
+        ending: Names of the tools that can end the episode.
     """
 
     specs: tuple[ToolSpec, ...]
     parts: tuple[Any, ...]
-    may_end: bool
+    ending: tuple[str, ...]
     _live: Mapping[str, LiveTool]
     _limits: DispatchLimits
     _watch: LoopWatch
@@ -117,6 +118,14 @@ class Toolbox:
                     "one (sandbox=...)"
                 )
 
+    def fit_to(self, count_tokens: Callable[[str], int], room_tokens: int) -> None:
+        """Bound what tools say to one message by half of ``room_tokens``, if nothing else does.
+
+        Called once the policy's tokenizer and its budget of tokens are known.
+        """
+        most = self._limits.output_tokens or max(room_tokens // 2, 1)
+        self._limits = replace(self._limits, output_tokens=most, count_tokens=count_tokens)
+
     @asynccontextmanager
     async def open(self, task: Task, *, seed: int) -> AsyncIterator[OpenTools]:
         """Make the tools of an episode; what has ``aclose`` or ``close`` is closed at the end.
@@ -140,7 +149,7 @@ class Toolbox:
             yield OpenTools(
                 tuple(one.spec for one in definitions),
                 tuple(parts),
-                any(one.settings.may_end for one in definitions),
+                tuple(one.name for one in definitions if one.settings.may_end),
                 {one.definition.name: one for one in live},
                 self._limits,
                 self._watch,
