@@ -109,7 +109,7 @@ def _too_deep() -> Unreadable:
 def _deeper_than(value: Any, depth: int) -> bool:
     """Whether containers are nested more than ``depth`` deep; without recursion."""
     level = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         level = [
             inner
             for one in level
