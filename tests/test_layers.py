@@ -38,6 +38,7 @@ PLANTED = [
     (PROMPTS, "memory/window.py", "agentrl.renderers.plain"),
     (CORE, "core/errors.py", "numpy"),
     (CORE, "registry.py", "pydantic"),
+    (CORE, "envs/process/worker.py", "numpy"),
     (TRL, "models/tiny.py", "trl"),
     (TRL, "rollout/runner.py", "trl.trainer"),
     (TORCH, "envs/toy.py", "torch"),
