@@ -18,9 +18,10 @@ LONGEST_DELAY_S = 5.0
 
 
 class Owner(Protocol):
-    """What a place needs of its pool."""
+    """What a place needs of its pool; ``proven``: some process has been ready."""
 
     closing: bool
+    proven: bool
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
@@ -96,7 +97,7 @@ class Place:
                         self.failure = self._final(error)
                         raise again(self.failure) from None
                 else:
-                    self.connection = connection
+                    self.connection, self._owner.proven = connection, True
                     return connection
             raise AssertionError("the last attempt returns or raises")
         finally:
@@ -108,11 +109,12 @@ class Place:
 
     def _final(self, error: AgentRLError) -> AgentRLError:
         """What never worked is a wrong setting; what worked before is the machine's fault."""
-        proven = bool(self.abilities)
         if isinstance(error, EnvDiedError):
             text = f"{error}\nIt was started {START_ATTEMPTS} times and is not started again."
-            return EnvDiedError(text) if proven else ConfigError(text)
-        return EnvDiedError(f"a worker does not start again: {error}") if proven else error
+            return EnvDiedError(text) if self._owner.proven else ConfigError(text)
+        if self._owner.proven:
+            return EnvDiedError(f"env worker {self.number} does not start as others did: {error}")
+        return error
 
     def _lost(self, connection: Connection) -> None:
         """A process is gone. If it was wanted, another one is started."""

@@ -75,7 +75,7 @@ class Pool:
     """
 
     def __init__(self, program: Program) -> None:
-        self.closing = False
+        self.closing = self.proven = False
         self._limits = program.workers
         self._numbers = count()
         self._waiting: deque[asyncio.Future[Place]] = deque()
@@ -176,11 +176,8 @@ class Pool:
             question = asked("make", episode=number, task=task, seed=seed)
             connection.send(question)
             made = await asyncio.wrap_future(question.future)
-        except asyncio.CancelledError:
-            self.drop(connection, number)
-            raise
         except BaseException:
-            self._release(connection, number)
+            self.drop(connection, number)  # cancelled, or failed half-way
             raise
         place.deaths = 0
         return Episode(self, connection, number, made)

@@ -38,6 +38,7 @@ from agentrl.registry import make
 __all__ = ["main"]
 
 TASKS_PER_PAGE = 256
+PAGE_BYTES = 4 * 2**20
 STEPS_PER_PAGE = 16
 PARENT_CHECK_S = 2.0
 FRAMES_SHOWN = 4
@@ -182,7 +183,14 @@ class _Worker:
         if split not in self._listed:
             self._listed[split] = self._factory.tasks(split)
         tasks = self._listed[split]
-        return {"count": len(tasks), "tasks": list(tasks[start : start + TASKS_PER_PAGE])}
+        page: list[Task] = []
+        size = 0
+        for task in tasks[start : start + TASKS_PER_PAGE]:
+            size += len(packed({"task": _sent("tasks", task)}))
+            if page and size > PAGE_BYTES:
+                break
+            page.append(task)
+        return {"count": len(tasks), "tasks": page}
 
     def _next_steps(self, number: int, episode: _Episode) -> dict[str, Any]:
         """A few more steps of a demonstration; an error comes after what came before it."""
@@ -269,9 +277,16 @@ def _described(call: str, error: BaseException) -> dict[str, str]:
     return {
         "kind": known[0] if expected else "",
         "name": type(error).__name__,
-        "text": str(error)[:LONGEST_ERROR],
+        "text": _text(error)[:LONGEST_ERROR],
         "trace": trace[-LONGEST_ERROR:],
     }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # foreign code as well
+        return f"(its text raised {type(another).__name__})"
 
 
 def _asked(channel: socket.socket) -> Iterator[dict[str, Any]]:

@@ -449,6 +449,35 @@ class Factory(BrokenFactory):
     assert "is not started again" in words
 
 
+def test_one_that_is_only_half_made_is_closed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = """
+from agentrl.testing.broken import BrokenEnv, BrokenFactory
+
+class NoText(Exception):
+    def __str__(self): raise RuntimeError
+
+class HalfMade(BrokenEnv):
+    @property
+    def tools(self): raise NoText
+
+class Factory(BrokenFactory):
+    async def make(self, task, *, seed):
+        env = await super().make(task, seed=seed)
+        env.__class__ = HalfMade
+        return env
+"""
+    ledger = tmp_path / "ledger"
+    name = module(tmp_path, "tests_half_made", text)
+    factory = start(name=name, options={"ledger": str(ledger)}, episodes=1)
+    for _ in range(2):
+        error = failure(lambda: asyncio.run(episode(factory)))
+        assert str(error) == "make raised NoText: (its text raised RuntimeError)"
+    wait_until(lambda: ledger.read_text().split() == ["open", "close"] * 2)
+
+
 def test_a_listing_that_does_not_end_is_given_up(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,10 @@ def test_an_environment_in_processes_keeps_the_contract(name: str, options: Any)
     wait_until(lambda: children() == before)  # forgotten factories have ended their processes
 
 
+def test_the_broken_environment_without_a_fault_keeps_it_too() -> None:
+    assert_contract(CHECKS, BrokenFactory)
+
+
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize(
     ("name", "options"), [("toy", {"max_rooms": 4}), ("alfworld", SMALL)], ids=["toy", "alfworld"]
@@ -101,6 +105,25 @@ def test_tasks_are_the_same_in_the_same_order(own: Any, start: Start) -> None:
     with pytest.raises(IndexError, match="task 9999 of"):
         tasks[9999]
     assert len(children()) == 1  # the other process has nothing to do yet
+
+
+def test_large_tasks_come_in_smaller_pages(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tests_large_tasks.py").write_text(
+        """
+from agentrl.core.task import Task
+
+class Factory:
+    splits = ("train",)
+    def tasks(self, split):
+        return [Task(str(n), "large", split, {"text": str(n) * 3_000_000}) for n in range(4)]
+    async def make(self, task, *, seed): ...
+"""
+    )
+    tasks = start(name="tests_large_tasks:Factory").tasks("train")
+    assert [len(one.payload["text"]) for one in tasks] == [3_000_000] * 4
+    assert [one.id for one in tasks] == ["0", "1", "2", "3"]
 
 
 def test_an_unknown_split_is_refused_in_the_environments_words(start: Start) -> None:
