@@ -34,6 +34,7 @@ from agentrl.store.sqlite import SqliteStore
 __all__ = ["Parts", "assemble", "close_factory", "make_factory", "open_new_run", "tasks_of"]
 
 _LOG = logging.getLogger(__name__)
+TEARDOWN_S = 10.0  # beyond the deadline of closing an environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,23 @@ class Parts:
         on_trajectory: Callable[[GroupRequest, Trajectory], None],
         recorded: Callable[[GroupRequest], Mapping[int, Trajectory]] = lambda _: {},
     ) -> Runner:
-        """What plays groups, with the limits of the run; callbacks as of ``Runner``."""
+        """What plays groups, with the limits of the run; callbacks as of ``Runner``.
+
+        As evaluations need it: every episode is played and waited for. Training adds its quorum.
+        """
         limits = self.config.rollout
         return Runner(
             self.factory,
             replace(self.agent, sampling=sampling),
-            Limits(_concurrency(self.config, self.factory), limits.retries, limits.give_up_after),
+            Limits(
+                concurrency=_concurrency(self.config, self.factory),
+                retries=limits.retries,
+                give_up_after=limits.give_up_after,
+                env_concurrency=limits.env_concurrency,
+                tokens_in_flight=limits.tokens_in_flight,
+                backoff_s=limits.backoff_s,
+                stall_s=_stall_s(self.config),
+            ),
             on_trajectory,
             recorded,
         )
@@ -187,7 +199,8 @@ def open_new_run(
     If one cannot be made the new run directory, in which nothing has happened, is removed again.
     """
     try:
-        store = stack.enter_context(SqliteStore.create(run_dir))
+        synchronous = config.store.synchronous
+        store = stack.enter_context(SqliteStore.create(run_dir, synchronous=synchronous))
         return stack.enter_context(assemble(config, factory)), store
     except BaseException:
         stack.close()
@@ -211,14 +224,17 @@ def assemble(
     from agentrl.models.loading import use_threads
 
     use_threads(config.threads or (1 if config.deterministic else _physical_cores()))
-    with _closed_at_the_end(factory), LoopThread() as loop:
+    stall_s, teardown_s = _stall_s(config), config.rollout.close_timeout_s + TEARDOWN_S
+    owned = _closed_at_the_end(factory)
+    with owned, LoopThread(give_up_s=stall_s, teardown_s=teardown_s) as loop:
         model, words = _model(config, factory, tokenizer)
         agent = _agent(config, model, words)
         try:
             _check_context(config, agent)
             yield Parts(config, factory, model, words, agent, loop)
         finally:
-            loop.run(agent.engine.aclose())
+            if not loop.blocked:
+                loop.run(agent.engine.aclose())
 
 
 def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
@@ -236,10 +252,30 @@ def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
         budgets=Budgets(
             settings.max_steps, settings.max_tokens, settings.max_seconds, settings.max_truncated
         ),
-        deadlines=Deadlines(
-            step_s=config.rollout.step_timeout_s, sample_s=config.rollout.sample_timeout_s
-        ),
+        deadlines=_deadlines(config),
     )
+
+
+def _deadlines(config: RunConfig) -> Deadlines:
+    limits = config.rollout
+    episode_s = limits.episode_timeout_s
+    if episode_s is None:  # the budget of seconds is looked at before a step, not in it
+        before = limits.make_timeout_s + limits.reset_timeout_s
+        last = 2 * limits.sample_timeout_s + limits.step_timeout_s  # a view and an answer
+        episode_s = before + config.agent.max_seconds + last
+    return Deadlines(
+        make_s=limits.make_timeout_s,
+        reset_s=limits.reset_timeout_s,
+        step_s=limits.step_timeout_s,
+        sample_s=limits.sample_timeout_s,
+        close_s=limits.close_timeout_s,
+        episode_s=episode_s,
+    )
+
+
+def _stall_s(config: RunConfig) -> float:
+    limits = config.rollout
+    return limits.stall_timeout_s or 2 * limits.longest_call_s
 
 
 def _dialect(settings: AgentConfig, renderer: Any, tokenizer: Any) -> Dialect:

@@ -66,7 +66,8 @@ class Panels:
         # The panel's seed is the same before and after: the difference is paired.
         seed = derive_seed(self.parts.config.seed, "panel")
         report = self.parts.loop.run(
-            evaluate_panel(runner, tasks, trials=trials, seed=seed, name=purpose)
+            evaluate_panel(runner, tasks, trials=trials, seed=seed, name=purpose),
+            on_given_up=runner.blame,
         )
         if not measured:
             event = {"purpose": purpose, **report.to_data()}

@@ -64,7 +64,7 @@ def rollout(
         seed = derive_seed(config.seed, "rollout")
         requests = [GroupRequest(f"rollout-{one.id}", one, group_size, seed) for one in chosen]
         with console.status(f"playing {tasks * group_size} episodes"):
-            groups = parts.loop.run(runner.run(requests))
+            groups = parts.loop.run(runner.run(requests), on_given_up=runner.blame)
         refuse_if_nothing_finished(groups)
         seconds = time.perf_counter() - started
     played = [one for group in groups for one in group.trajectories]

@@ -106,6 +106,18 @@ def _playing_problems(config: RunConfig) -> Iterator[str]:
             f"for a prompt beside an answer of sampling.max_tokens={sampling.max_tokens}: raise "
             "the first or lower the second"
         )
+    limits = config.rollout
+    if 0 < limits.tokens_in_flight < agent.max_tokens:
+        yield (
+            f"rollout.tokens_in_flight={limits.tokens_in_flight} is less than one step may need "
+            f"(agent.max_tokens={agent.max_tokens}): raise it, or set it to 0 (no limit)"
+        )
+    if limits.episode_timeout_s is not None and limits.episode_timeout_s <= agent.max_seconds:
+        yield (
+            f"rollout.episode_timeout_s={limits.episode_timeout_s:g} makes a failure of what "
+            f"agent.max_seconds={agent.max_seconds:g} would end as a truncated episode: raise the "
+            "first or lower the second"
+        )
     create = config.model.create
     if create is not None and agent.max_tokens > create.context_tokens:
         yield (
@@ -152,6 +164,11 @@ def _training_problems(config: RunConfig) -> Iterator[str]:
             "in an rl stage: set evaluation.every above 0, or remove it"
         )
     for number, stage in enumerate(config.stages):
+        if isinstance(stage, ReinforceStage) and stage.group_size < config.rollout.quorum:
+            yield (
+                f"rollout.quorum={config.rollout.quorum} is more than stages.{number}.group_size="
+                f"{stage.group_size}: lower the quorum or raise the size"
+            )
         try:
             _check_schedule(config, stage)
         except ConfigError as error:

@@ -13,7 +13,9 @@ from agentrl.run_directory import CONFIG_FILE, open_run_directory
 __all__ = ["config_to_resume"]
 
 # What is played and learnt does not depend on these; "*" is one part of the path.
-MAY_CHANGE = ("checkpoints.*", "env.workers.*", "rollout.*", "stages.*.max_seconds")
+MAY_CHANGE = ("checkpoints.*", "env.workers.*", "rollout.*", "stages.*.max_seconds", "store.*")
+# But for these of them: which episodes are learnt from does.
+MUST_STAY = ("rollout.quorum", "rollout.straggler_timeout_s")
 # These change the last bits of the weights, and nothing else.
 CHANGE_BITS = (
     "engine.options.max_batch_size",
@@ -41,13 +43,13 @@ def config_to_resume(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     refused = [
         f"{key} ({before.get(key)!r} -> {after.get(key)!r})"
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not _is_one_of(key, possible)
+        if before.get(key) != after.get(key) and (key in MUST_STAY or not _is_one_of(key, possible))
     ]
     if refused:
         raise ConfigError(
             f"the run in '{run_dir}' cannot be resumed with {', '.join(refused)}: it would be "
             f"another run. Start one in another directory (model.path={run_dir}/model goes on from "
-            f"its weights), or change only {', '.join(possible)}"
+            f"its weights), or change only {', '.join(possible)} (but not {', '.join(MUST_STAY)})"
         )
     return new.model_copy(update={"run_dir": run_dir})
 

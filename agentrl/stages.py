@@ -19,6 +19,7 @@ from agentrl.learn.proximal import with_proximal_logprobs
 from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
 from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
+from agentrl.rollout.stats import RolloutCounts
 from agentrl.rollout.thread import LoopThread
 
 __all__ = ["Iteration", "TaskCursor", "clone_batches", "reinforce_batches"]
@@ -26,7 +27,11 @@ __all__ = ["Iteration", "TaskCursor", "clone_batches", "reinforce_batches"]
 
 @dataclass(slots=True)
 class TaskCursor:
-    """Goes through the training tasks in seeded shuffled epochs; every task once an epoch."""
+    """Goes through the training tasks in seeded shuffled epochs; every task once an epoch.
+
+    A task that was set aside (``rollout.poison``) keeps its place, and is not played when it comes:
+    so the tasks of an iteration never depend on what has failed before.
+    """
 
     tasks: Sequence[Task]
     seed: int
@@ -49,7 +54,10 @@ class TaskCursor:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What one rollout and its updates came to, the last of them published as a version."""
+    """What one rollout and its updates came to, the last of them published as a version.
+
+    Groups below the quorum are not among ``groups``; ``counts`` says what this process played.
+    """
 
     number: int
     groups: Sequence[Group]
@@ -57,6 +65,7 @@ class Iteration:
     policy_version: int
     rollout_s: float
     update_s: float
+    counts: RolloutCounts | None = None
 
     @property
     def success(self) -> float | None:
@@ -127,11 +136,14 @@ def reinforce_batches(
             )
             for place, (task, epoch) in enumerate(cursor.take(stage.tasks_per_iteration))
         ]
-        groups: Sequence[Group] = loop.run(runner.run(requests))
+        before = runner.stats.counts()
+        groups: Sequence[Group] = loop.run(runner.run(requests), on_given_up=runner.blame)
         refuse_if_nothing_finished(groups)
-        for annotator in annotators:
+        counts = runner.stats.counts().since(before)
+        for annotator in annotators if groups else ():
             groups = annotator.annotate(groups)
-        assigned = with_diagnostics(groups, credit.assign(groups))
+        assigned = credit.assign(groups) if groups else CreditResult(())
+        assigned = with_diagnostics(groups, assigned)
         on_groups(groups, assigned)
         rolled_out = clock()
         batches = batches_from_groups(
@@ -146,7 +158,7 @@ def reinforce_batches(
         yield from batches
         version = learner.publish()
         seconds = (rolled_out - begun, clock() - rolled_out)
-        if on_iteration(Iteration(number, groups, assigned, version, *seconds)):
+        if on_iteration(Iteration(number, groups, assigned, version, *seconds, counts)):
             return
 
 

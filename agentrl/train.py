@@ -61,7 +61,7 @@ def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) ->
     """
     config = config_to_resume(run_dir, overrides)
     progress = Progress(console)
-    with SqliteStore(run_dir) as store:
+    with SqliteStore(run_dir, synchronous=config.store.synchronous) as store:
         if store.events(FINISHED):
             report = read_report(run_dir)
             progress.report(report, run_dir)

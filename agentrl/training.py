@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentrl.alarms import Alarms
 from agentrl.assembly import Parts
 from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
 from agentrl.core.protocols import Learner
-from agentrl.core.task import derive_seed
-from agentrl.core.trajectory import Trajectory, UpdateStats
+from agentrl.core.task import Task, derive_seed
+from agentrl.core.trajectory import Group, Trajectory, UpdateStats
 from agentrl.evaluate.report import CurvePoint
 from agentrl.panels import Panels
 from agentrl.progress import Progress, StageProgress
 from agentrl.registry import make
-from agentrl.rollout.runner import GroupRequest
+from agentrl.rollout.poison import Poison
+from agentrl.rollout.runner import GroupRequest, Runner
 from agentrl.stages import Iteration, clone_batches, reinforce_batches
 from agentrl.store.sqlite import SqliteStore
 
@@ -119,6 +120,10 @@ class Training:
                 trajectory, task=request.task, iteration=state.iteration + 1, purpose="train"
             )
 
+        def discarded(request: GroupRequest, group: Group) -> None:
+            event = {"group": request.id, "task": request.task.id}
+            self.store.add_event("discarded", event, iteration=state.iteration + 1)
+
         def on_update(stats: UpdateStats) -> None:
             self.store.add_update(stats, iteration=state.iteration + 1)
 
@@ -133,7 +138,7 @@ class Training:
 
             batches = reinforce_batches(
                 stage,
-                runner=parts.runner(parts.sampling(), keep, lambda one: self.store.played(one.id)),
+                runner=self._runner(keep, discarded),
                 loop=parts.loop,
                 tasks=parts.tasks(parts.config.env.train_split),
                 credit=make("credit", stage.credit.name, stage.credit.options),
@@ -151,6 +156,42 @@ class Training:
                 spent_s=state.stage_s,
             )
             learner.fit(batches, on_update=on_update)
+
+    def _runner(
+        self,
+        keep: Callable[[GroupRequest, Trajectory], None],
+        discarded: Callable[[GroupRequest, Group], None],
+    ) -> Runner:
+        """What plays the training groups: with a quorum, and without the tasks set aside."""
+        settings = self.parts.config.rollout
+        runner = self.parts.runner(
+            self.parts.sampling(), keep, lambda one: self.store.played(one.id)
+        )
+        return replace(
+            runner,
+            limits=replace(
+                runner.limits,
+                quorum=settings.quorum,
+                straggler_s=settings.straggler_timeout_s,
+            ),
+            poison=Poison(
+                settings.poison_after,
+                self.store.lasting_failures("train", settings.retries),
+                self._set_aside,
+            ),
+            on_discarded=discarded,
+        )
+
+    def _set_aside(self, task: Task, failures: int) -> None:
+        """Called in the event loop's thread; store and console may be used from any."""
+        self.store.add_event(
+            "poisoned", {"task": task.id, "failures": failures}, iteration=self.state.iteration + 1
+        )
+        self.progress.warn(
+            f"task {task.id} of the environment '{task.env}' is set aside: {failures} of its "
+            "episodes failed for good while others finished. Look at them: agentrl view "
+            f"{self.parts.config.run_dir} --task {task.id}"
+        )
 
     def _count(self, done: Iteration, name: str, shown: StageProgress, alarms: Alarms) -> bool:
         """Count an iteration, show it, perhaps validate; True: success is as good as wanted."""
@@ -179,6 +220,9 @@ class Training:
         self.curve.append(point)
         event = {"stage": name, **point.to_data()}
         self.store.add_event("iteration", event, iteration=state.iteration)
+        if done.counts is not None:
+            counts = {"stage": name, "number": done.number, **done.counts.to_data()}
+            self.store.add_event("rollout", counts, iteration=state.iteration)
         shown.iteration(done, point)
         goal = settings.early_stop_success
         return goal is not None and validation is not None and validation.success >= goal

@@ -42,7 +42,7 @@ class Blockage:
         return (
             f"the event loop has been blocked for {self.seconds:.1f} s by {self.task}, at "
             f"{self.where}. Meanwhile no other episode moves and no deadline fires. Code that "
-            "computes or waits without 'await' belongs in a worker process (agentrl.envs.process)"
+            "computes or waits without 'await' belongs in worker processes (env.workers)"
         )
 
 

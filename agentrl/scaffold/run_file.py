@@ -58,11 +58,25 @@ sampling:
   max_tokens: 8            # longest answer of one step
 
 rollout:                   # limits of the machine; missing one is an infra failure, no reward
-  concurrency: 128
-  # retries: 2
+  concurrency: 128         # episodes in flight
+  # env_concurrency: 0     # of these, how many of one environment; 0: no limit
+  # tokens_in_flight: 0    # prompts and longest answers sampled at once; 0: no limit
+  # retries: 2             # new attempts after an infra failure, each with a fresh environment
+  # backoff_s: 0.5         # pause before the first; then it doubles
+  # make_timeout_s: 300
+  # reset_timeout_s: 120
   # step_timeout_s: 120
+  # close_timeout_s: 30
   # sample_timeout_s: 600
-  # give_up_after: 16
+  # episode_timeout_s: null        # of a whole attempt; null: what its other limits add up to
+  # stall_timeout_s: null  # nothing moves for so long: stop; null: twice the longest deadline
+  # give_up_after: 16      # failed episodes in a row that stop the run
+  # poison_after: 4        # episodes of a task that failed for good set it aside; 0: never
+  # quorum: 0              # episodes that a training group needs; 0: whatever finished
+  # straggler_timeout_s: null      # abandon the rest of a group so long after its quorum
+
+store:
+  synchronous: normal      # full: what was played survives a power cut too
 
 learner:
   learning_rate: 0.0002

@@ -166,6 +166,24 @@ def has_group(connection: sqlite3.Connection, group_id: str) -> bool:
     return found is not None
 
 
+def lasting_failures(connection: sqlite3.Connection, purpose: str, retries: int) -> dict[str, int]:
+    """By task: episodes that failed for good, after its last and before anyone's last finish."""
+    rows = connection.execute(
+        "WITH played AS ("
+        " SELECT trajectories.key AS number, groups.key AS grouped, tasks.id AS task, trial,"
+        " attempt, outcome = 'infra' AS failed,"
+        " json_extract(record, '$.failure[1]') AS error" + _JOINED + " WHERE purpose = ?),"
+        " finished AS (SELECT task, max(number) AS last FROM played WHERE NOT failed GROUP BY task)"
+        " SELECT played.task, count(DISTINCT grouped || '/' || trial) FROM played"
+        " LEFT JOIN finished ON finished.task = played.task"
+        " WHERE failed AND attempt >= ? AND error NOT IN ('AbandonedError', 'PoisonedTaskError')"
+        " AND number > coalesce(last, 0) AND number < (SELECT max(last) FROM finished)"
+        " GROUP BY played.task",
+        (purpose, retries),
+    )
+    return dict(rows.fetchall())
+
+
 def last_event(connection: sqlite3.Connection) -> int:
     """Number of the newest event; 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchone()[0])

@@ -131,7 +131,7 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened in the run: ``update``, ``evaluation``, ``credit``, ``rewind``."""
+    """Something that happened in the run: ``update``, ``evaluation``, ``credit``, ``resume``."""
 
     sequence: int
     kind: str

@@ -71,7 +71,7 @@ CREATE TABLE step_credit (
 );
 CREATE TABLE events (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
-    kind TEXT NOT NULL,            -- update, evaluation, credit, rewind, ...
+    kind TEXT NOT NULL,            -- update, evaluation, credit, resume, ...
     iteration INTEGER NOT NULL,
     data TEXT NOT NULL             -- JSON
 );

@@ -127,23 +127,12 @@ class SqliteStore:
         }
         self.add_event("update", data, iteration=iteration)
 
-    def rewind(self, iteration: int) -> int:
-        """Drop what a killed run had recorded of iterations after its last checkpoint.
-
-        They are played again, and a trajectory counts once. The number of trajectories dropped is
-        returned and stays on record as an event ``rewind``. ``rewind(-1)`` empties the store.
-        """
-        with self._writing(f"rewinding to iteration {iteration}") as connection:
-            removed = writing.delete_after(connection, iteration)
-            if removed:
-                writing.insert_event(connection, "rewind", iteration, {"trajectories": removed})
-        return removed
-
     def forget_training(self, *, iteration: int, event: int) -> None:
         """Drop what a killed run made of its episodes after its last checkpoint.
 
         Credit of iterations after ``iteration`` and the events behind number ``event`` go: they
-        are made again. What was played stays: ``played`` finds it, and nothing is played twice.
+        are made again (but not those of kind ``resume`` and ``poisoned``). What was played stays:
+        ``played`` finds it, and nothing is played twice.
         """
         with self._writing(f"going back to iteration {iteration}") as connection:
             writing.delete_credit_after(connection, iteration)
@@ -164,6 +153,19 @@ class SqliteStore:
                 return {}
             group = reading.group(connection, reading.group_key(connection, group_id))
         return {one.trial: one for one in group.trajectories}
+
+    def lasting_failures(self, purpose: str, retries: int) -> dict[str, int]:
+        """Episodes of each task that failed for good, none of it having finished since.
+
+        Of those before the last episode that finished at all: what failed after it may have been
+        the machine's fault. Episodes that were not played or were abandoned do not count.
+
+        Args:
+            purpose: As ``append`` got it.
+            retries: An attempt of this number, from 0, was an episode's last.
+        """
+        with self._reading("counting failures") as connection:
+            return reading.lasting_failures(connection, purpose, retries)
 
     def groups(
         self, *, purpose: str | None = None, iteration: int | None = None

@@ -61,7 +61,7 @@ def insert_trajectory(
             raise
         raise StoreError(
             f"trajectory '{trajectory.id}' is in the store already; a trajectory counts once. "
-            "A resumed run must first drop what lies past its checkpoint (rewind)"
+            "A resumed run takes it from the store (played) and does not play it again"
         ) from None
     assert cursor.lastrowid is not None
     _insert_steps(connection, cursor.lastrowid, trajectory)
@@ -213,22 +213,6 @@ def insert_event(connection: sqlite3.Connection, kind: str, iteration: int, data
     )
 
 
-def delete_after(connection: sqlite3.Connection, iteration: int) -> int:
-    """Remove every trajectory, credit and event of later iterations; count the trajectories."""
-    later = (
-        "SELECT trajectories.key FROM trajectories JOIN groups ON groups.key = group_key"
-        " WHERE iteration > ?"
-    )
-    for table in ("step_credit", "steps"):
-        connection.execute(f"DELETE FROM {table} WHERE trajectory IN ({later})", (iteration,))
-    removed = connection.execute(
-        f"DELETE FROM trajectories WHERE key IN ({later})", (iteration,)
-    ).rowcount
-    connection.execute("DELETE FROM groups WHERE iteration > ?", (iteration,))
-    connection.execute("DELETE FROM events WHERE iteration > ?", (iteration,))
-    return removed
-
-
 def delete_credit_after(connection: sqlite3.Connection, iteration: int) -> None:
     """Remove the credit of later iterations; their trajectories stay, without any."""
     later = (
@@ -242,7 +226,7 @@ def delete_credit_after(connection: sqlite3.Connection, iteration: int) -> None:
 
 
 def delete_events_after(connection: sqlite3.Connection, sequence: int) -> None:
-    """Remove the events behind number ``sequence``, save those about killing and resuming."""
+    """Remove the events behind number ``sequence``, save those about resuming and the machine."""
     connection.execute(
-        "DELETE FROM events WHERE sequence > ? AND kind NOT IN ('resume', 'rewind')", (sequence,)
+        "DELETE FROM events WHERE sequence > ? AND kind NOT IN ('resume', 'poisoned')", (sequence,)
     )

@@ -197,7 +197,7 @@ def test_a_reader_changes_nothing(tmp_path: Path) -> None:
         for call in (
             lambda: append(reader, 1),
             lambda: reader.add_event("update", {}),
-            lambda: reader.rewind(0),
+            lambda: reader.forget_training(iteration=0, event=0),
         ):
             with pytest.raises(StoreError, match="read_only=True"):
                 call()

@@ -1,4 +1,4 @@
-"""Lists, filters, credit, siblings, events and rewinding."""
+"""Lists, filters, credit, siblings, events, and what a resumed run asks."""
 
 from __future__ import annotations
 
@@ -158,26 +158,6 @@ def test_events_keep_order_kind_and_numbers(store: SqliteStore) -> None:
     assert evaluation.data == {"name": "before", "low": 0.5, "spans": (1, 2)}
     assert store.events("credit")[0].data == {"equal_groups": 0.25}
     assert [event.kind for event in store.events(iteration=2)] == ["update"]
-
-
-def test_rewinding_drops_later_iterations_and_says_so(store: SqliteStore) -> None:
-    store.add_event("update", {}, iteration=2)
-    assert store.rewind(1) == 2
-    assert [one.id for one in store.groups()] == ["first"]
-    assert store.trajectory("first/win").credit is not None
-    assert [event.kind for event in store.events()] == ["credit", "rewind"]
-    assert store.events("rewind")[0].data == {"trajectories": 2}
-    # What was dropped may be played again.
-    for one in SECOND.trajectories:
-        store.append(one, task=SECOND_TASK, iteration=2, purpose="validation/1")
-    assert store.rewind(-1) == 5
-    assert list(store.groups()) == []
-
-
-def test_rewinding_past_everything_changes_nothing(store: SqliteStore) -> None:
-    before = store.find()
-    assert store.rewind(2) == 0
-    assert store.find() == before
 
 
 def test_training_after_a_checkpoint_is_forgotten_and_what_was_played_stays(
