@@ -8,6 +8,7 @@ call that cannot be run, with a ``problem`` for the model to read. Nothing is re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from agentrl.dialects.reading import Dialect, Reading
 __all__ = ["PARSE_ERROR", "failed_call", "read_calls"]
 
 PARSE_ERROR = "parse_error"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_calls(
@@ -39,6 +41,9 @@ def read_calls(
     """
     if truncated:
         return failed_call(_cut(message.content)), "truncated"
+    if not message.content.isascii() and _SURROGATE.search(message.content):
+        what = "the answer holds half of a surrogate pair, which is no character"
+        return failed_call(what, dialect), PARSE_ERROR
     reading = dialect.read(message.content, tools)
     reasoning = _joined(message.reasoning, reading)
     if not reading.thinking_closed:
