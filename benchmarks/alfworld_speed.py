@@ -1,11 +1,13 @@
 """How fast the native ALFWorld engine plays, in CPU time of one core.
 
-    python benchmarks/alfworld_speed.py [--data DIR] [--steps N] [--stock] [--json]
+    python benchmarks/alfworld_speed.py [--data DIR] [--steps N] [--stock [--python PATH]] [--json]
 
 Plays random possible commands with the list of possible commands made anew before every one, over
 real games (``--data``: the folder that holds ``json_2.1.1``) or generated ones of the size of real
-ones. ``--stock`` plays the same commands on TextWorld in the same run, if ``alfworld==0.4.2`` is
-installed, and prints the ratio. ``--json``: the last line is one JSON object.
+ones. ``--stock`` puts both engines side by side: the same commands in the same games, on agentrl's
+engine and on the unchanged package ``alfworld``, game by game in turn, so that a busy machine is
+busy for both. ``--python`` names the Python that has the package, if it is not this one.
+``--json``: the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -15,18 +17,22 @@ import json
 import random
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.core.errors import AgentRLError
 from agentrl.envs.alfworld import PRESETS, Game, Generator, SearchExpert, World
-from agentrl.envs.alfworld.files import FILE_NAME, find_root, list_games, read_game
+from agentrl.envs.alfworld.files import find_root, list_games, read_game
+from agentrl.testing.alfworld_differential import draw_games
+from agentrl.testing.alfworld_differential_engines import NativeEngine, OriginalEngine
 
 EPISODE_STEPS = 50
 GAMES = 100
-STOCK_GAMES = 3
+STOCK_GAMES = 12
 STOCK_STEPS = 20
+NATIVE_REPEATS = 20
 
 
 def play(games: Sequence[Game], steps: int, seed: int) -> dict[str, float]:
@@ -77,28 +83,53 @@ def read(root: Path, folders: Sequence[str]) -> tuple[list[Game], float]:
     return games, len(games) / (time.process_time() - start)
 
 
-def stock(root: Path, folders: Sequence[str], seed: int) -> float:
-    """Steps per CPU second of TextWorld's engine with the same kind of play."""
-    import textworld  # type: ignore[import-not-found, unused-ignore]
-    from alfworld.agents.environment.alfred_tw_env import (  # type: ignore[import-not-found, unused-ignore]
-        AlfredDemangler,
-    )
+def _commands(root: Path, folder: str, rng: random.Random) -> list[str]:
+    """Random possible commands of a game."""
+    world, commands = World(read_game(root, folder)), list[str]()
+    while len(commands) < STOCK_STEPS and not world.won:
+        admissible = world.admissible
+        commands.append(admissible[int(rng.random() * len(admissible))])
+        world.step(commands[-1])
+    return commands
 
+
+def side_by_side(
+    root: Path, folders: Sequence[str], seed: int, python: str | None
+) -> dict[str, Any]:
+    """Both engines in the same games with the same commands, in turn; CPU seconds of each."""
     rng = random.Random(seed)
-    steps, seconds = 0, 0.0
-    for folder in folders:
-        infos = textworld.EnvInfos(won=True, admissible_commands=True)
-        env = AlfredDemangler(textworld.envs.PddlEnv(infos), shuffle=False)
-        env.load(str(root / folder / FILE_NAME))
-        state = env.reset()
-        start = time.process_time()
-        for _ in range(STOCK_STEPS):
-            state, _reward, done = env.step(rng.choice(state["admissible_commands"]))
-            steps += 1
-            if done:
-                break
-        seconds += time.process_time() - start
-    return steps / seconds
+    seconds: defaultdict[str, float] = defaultdict(float)
+    steps = 0
+    with OriginalEngine(python) as original:
+        for folder in folders:
+            commands = _commands(root, folder, rng)
+            steps += len(commands)
+            for _ in range(NATIVE_REPEATS):  # once is too short for the clock
+                native = NativeEngine()
+                start = time.process_time()
+                native.open(root, folder)
+                opened = time.process_time()
+                for command in commands:
+                    native.step(command)
+                seconds["native_open"] += (opened - start) / NATIVE_REPEATS
+                seconds["native_step"] += (time.process_time() - opened) / NATIVE_REPEATS
+            original.open(root, folder)
+            seconds["stock_open"] += original.cpu_s
+            for command in commands:
+                original.step(command)
+                seconds["stock_step"] += original.cpu_s
+        return {
+            "stock_games": len(folders),
+            "stock_steps": steps,
+            "versions": dict(original.versions),
+            "stock_steps_per_s": steps / seconds["stock_step"],
+            "native_steps_per_s": steps / seconds["native_step"],
+            "times_stock": seconds["stock_step"] / seconds["native_step"],
+            "stock_open_s": seconds["stock_open"] / len(folders),
+            "native_open_s": seconds["native_open"] / len(folders),
+            "times_stock_whole": (seconds["stock_open"] + seconds["stock_step"])
+            / (seconds["native_open"] + seconds["native_step"]),
+        }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,10 +146,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         games, report["reads_per_s"] = read(root, folders)
         report["games"] = "real"
         if options.stock:
-            report["stock_steps_per_s"] = stock(root, folders[:STOCK_GAMES], options.seed)
+            some = draw_games(root, STOCK_GAMES, seed=options.seed)
+            report |= side_by_side(root, some, options.seed, options.python)
     report |= play(games, options.steps, options.seed)
-    if "stock_steps_per_s" in report:
-        report["times_stock"] = report["steps_per_s"] / report["stock_steps_per_s"]
     report["generator"] = {preset: generate(preset, GAMES * 5) for preset in PRESETS}
     return report
 
@@ -130,8 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--stock", action="store_true", help="compare with TextWorld (needs --data)"
+        "--stock", action="store_true", help="compare with ALFWorld's own (needs --data)"
     )
+    parser.add_argument("--python", help="Python of the environment that has alfworld")
     parser.add_argument("--json", action="store_true", help="print one JSON line last")
     options = parser.parse_args(arguments)
     if options.stock and options.data is None:
@@ -140,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--steps must be at least 1")
     try:
         report = measure(options)
-    except (AgentRLError, ImportError) as error:
+    except AgentRLError as error:
         print(f"alfworld_speed: {error}", file=sys.stderr)
         return 1
     print(
@@ -149,7 +180,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"({report['games']} games, one core)"
     )
     if "times_stock" in report:
-        print(f"TextWorld: {report['stock_steps_per_s']:.1f} steps/s; {report['times_stock']:.0f}x")
+        print(
+            f"the same {report['stock_steps']} commands in {report['stock_games']} real games: "
+            f"{report['native_steps_per_s']:,.0f} steps/s natively, "
+            f"{report['stock_steps_per_s']:.1f} on ALFWorld's own engine: "
+            f"{report['times_stock']:,.0f} times as many"
+        )
+        print(
+            f"a game is opened in {report['native_open_s'] * 1000:.1f} ms against "
+            f"{report['stock_open_s'] * 1000:,.0f} ms; opening and {STOCK_STEPS} steps together: "
+            f"{report['times_stock_whole']:,.0f} times as fast"
+        )
     for preset, numbers in report["generator"].items():
         print(
             f"{preset}: {numbers['games_per_s']:,.0f} games/s generated, solved in "
