@@ -152,13 +152,22 @@ def command_line_page() -> str:
         "and the names of plug-ins.\n",
     ]
     commands: Any = typer.main.get_command(app)
-    for name in commands.list_commands(None):
-        command = commands.commands[name]
+    for name, command in _commands(commands, ""):
         usage = " ".join(_usage(one) for one in command.params if one.param_type_name == "argument")
         text = " ".join((command.help or "").split())
         parts += [f"## agentrl {name}\n", f"```text\nagentrl {name} {usage}\n```\n", f"{text}\n"]
         parts += [*_options(command), ""]
     return "\n".join(parts)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Every command by its whole name; a group of commands stands for those inside it."""
+    for name in group.list_commands(None):
+        command = group.commands[name]
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def _usage(argument: Any) -> str:

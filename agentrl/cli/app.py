@@ -23,7 +23,7 @@ RunDirectory = Annotated[Path, typer.Argument(help="Run directory; it may still 
 
 
 ORDER = [
-    *("train", "evaluate", "rollout", "view", "export"),
+    *("train", "evaluate", "rollout", "view", "credit", "export"),
     *("init", "new", "check", "list", "doctor"),
 ]
 

@@ -22,7 +22,12 @@ from agentrl.credit.functional import (
 )
 from agentrl.credit.options import Entries, check_options
 
-__all__ = ["REINFORCEPlusPlus", "REINFORCEPlusPlusBaseline", "sampled_tokens"]
+__all__ = [
+    "REINFORCEPlusPlus",
+    "REINFORCEPlusPlusBaseline",
+    "returns_everywhere",
+    "sampled_tokens",
+]
 
 
 def sampled_tokens(columns: Columns) -> Array:
@@ -59,7 +64,7 @@ class REINFORCEPlusPlus:
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Advantages of the steps; parts: ``return``."""
         columns = columns_of(groups)
-        returns = _returns_everywhere(columns, self.discount)
+        returns = returns_everywhere(columns, self.discount)
         returns -= invalid_action_penalty(columns.valid, self.invalid_action_penalty)
         parts = {"return": whiten(returns, sampled_tokens(columns))}
         return credit_result(columns, parts, metrics=equal_group_metrics(columns))
@@ -112,7 +117,7 @@ class REINFORCEPlusPlusBaseline:
         return whiten(centred, tokens, shift=self.reference, tolerance=tolerance)
 
 
-def _returns_everywhere(columns: Columns, discount: float) -> Array:
+def returns_everywhere(columns: Columns, discount: float) -> Array:
     """Return of each act; a step that is no act has the return of the next act, or 0."""
     rows = columns.rows
     returns = columns.on_steps(

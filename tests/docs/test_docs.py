@@ -56,7 +56,10 @@ def test_every_command_exists_with_its_options() -> None:
                 continue
             name, *rest = words[1:]
             assert name in commands, f"{page.name}: {line}"
-            known = {option for one in commands[name].params for option in one.opts}
+            command = commands[name]
+            if hasattr(command, "commands"):  # a group: the next word is the command
+                command = command.commands[rest[0]]
+            known = {option for one in command.params for option in one.opts}
             unknown = [one for one in rest if one.startswith("--") and one not in known]
             assert not unknown, f"{page.name}: {line}"
             seen.add(name)

@@ -21,7 +21,7 @@ from agentrl.credit.annotations import annotate
 from agentrl.testing.contract import ContractViolation, require
 from agentrl.testing.episodes import act, episode, failed_episode, group, summary
 
-__all__ = ["CHECKS", "sample_groups"]
+__all__ = ["CHECKS", "annotated_for", "sample_groups"]
 
 CLOSE = 1e-9
 
@@ -220,8 +220,8 @@ SAMPLE_ANNOTATIONS: Mapping[str, Callable[[Step], Any]] = {
 }
 
 
-def _assign(estimator: CreditEstimator, groups: Sequence[Group]) -> CreditResult:
-    """Annotate what the estimator needs, then assign."""
+def annotated_for(estimator: CreditEstimator, groups: Sequence[Group]) -> Sequence[Group]:
+    """``groups`` with a sample of every annotation that the estimator ``needs`` on every step."""
     needs = getattr(estimator, "needs", ())
     unknown = [name for name in needs if name not in SAMPLE_ANNOTATIONS]
     require(
@@ -229,8 +229,11 @@ def _assign(estimator: CreditEstimator, groups: Sequence[Group]) -> CreditResult
         f"this suite has no sample of the annotation {', '.join(unknown)}; hand it an estimator "
         "whose assign annotates the groups first",
     )
-    annotated = [_annotated(one, needs) for one in groups] if needs else groups
-    return estimator.assign(annotated)
+    return [_annotated(one, needs) for one in groups] if needs else groups
+
+
+def _assign(estimator: CreditEstimator, groups: Sequence[Group]) -> CreditResult:
+    return estimator.assign(annotated_for(estimator, groups))
 
 
 def _annotated(one: Group, needs: Sequence[str]) -> Group:
