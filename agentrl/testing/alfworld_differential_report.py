@@ -204,7 +204,7 @@ class Comparison:
 
     def lines(self) -> Iterator[str]:
         """The report in words."""
-        yield from self._wrong()
+        yield from self.wrong()
         for title, counts in (
             ("split", self.by(lambda game: game.split)),
             ("task type", self.by(lambda game: game.task_type)),
@@ -223,7 +223,8 @@ class Comparison:
             f"{total.differences:,} differ in {total.different} games; {total.failed} failed"
         )
 
-    def _wrong(self) -> Iterator[str]:
+    def wrong(self) -> Iterator[str]:
+        """What differs or failed, game by game; nothing if all is the same."""
         for game in self.games:
             if game.first is not None:
                 yield f"DIFFERENT {game.folder}, step {game.first.step} ({game.first.kind})"
