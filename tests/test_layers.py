@@ -25,6 +25,7 @@ PLANTED = [
     (LAYERS, "registry.py", "agentrl.config"),
     (LAYERS, "config.py", "agentrl.store"),
     (LAYERS, "renderers/plain.py", "agentrl.memory.window"),
+    (LAYERS, "dialects/hermes.py", "agentrl.renderers.plain"),
     (LAYERS, "memory/window.py", "agentrl.agents.loop"),
     (LAYERS, "memory/window.py", "agentrl.engines.scripted"),
     (LAYERS, "envs/toy.py", "agentrl.credit"),
@@ -44,6 +45,7 @@ PLANTED = [
     (TORCH, "envs/toy.py", "torch"),
     (TORCH, "engines/scripted.py", "torch.nn"),
     (TRANSFORMERS, "agents/loop.py", "transformers"),
+    (TRANSFORMERS, "dialects/response.py", "transformers"),
     (SERVER, "engines/scripted.py", "vllm"),
     (SANDBOXES, "envs/toy.py", "sandboxes.docker"),
 ]

@@ -95,6 +95,7 @@ def test_credit_that_compares_across_groups_may_have_groups_of_one(tmp_path: Pat
         (["env.options.max_room=3"], "has no option 'max_room'; did you mean 'max_rooms'?"),
         (["engine.name=hff"], "unknown engine 'hff'; did you mean 'hf'?"),
         (["agent.renderer.name=plane"], "unknown renderer 'plane'; did you mean 'plain'?"),
+        (["agent.tool_dialect=hermse"], "unknown dialect 'hermse'; did you mean 'hermes'?"),
         (["agent.memory.name=windw"], "unknown memory 'windw'; did you mean 'window'?"),
         (["stages.1.credit.name=gigp"], "unknown credit 'gigp'; did you mean 'gigpo'?"),
         (["stages.1.credit={name: gigpo, options: {discont: 1}}"], "has no option 'discont'"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.core.errors import ConfigError, EnvError
 from agentrl.core.message import Message, ToolCall, ToolSpec
+from agentrl.core.protocols import Demonstration
 from agentrl.core.task import Task, content_hash
 from agentrl.core.trajectory import Observation, StepResult
 
@@ -61,7 +62,7 @@ class BoxEnv:
         if self.began or self.closed:
             raise EnvError("a box environment is played once; make a new one")
         self.began = True
-        return Observation((Message("user", f"What is in box {self.number}?"),), anchor="asked")
+        return _asked(self.number)
 
     async def step(self, action: Message) -> StepResult:
         if not self.began or self.over or self.closed:
@@ -125,7 +126,10 @@ def _note(arguments: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BoxFactory:
-    """One task a box; three splits of one box each."""
+    """One task a box; three splits of one box each; the expert opens the box and says what it saw.
+
+    Note that nothing can be learnt here that holds for another split.
+    """
 
     make_env: Callable[..., BoxEnv] = BoxEnv
     splits: Sequence[str] = ("train", "validation", "test")
@@ -139,3 +143,16 @@ class BoxFactory:
 
     async def make(self, task: Task, *, seed: int) -> BoxEnv:
         return self.make_env(number=task.payload["number"])
+
+    def demonstrate(self, task: Task, *, seed: int, noise: float) -> Iterator[Demonstration]:
+        number = task.payload["number"]
+        call = ToolCall("call_0", "open", {"number": number})
+        asking = Message("assistant", "", tool_calls=(call,))
+        yield Demonstration(_asked(number), asking, trainable=True)
+        seen = Message("tool", _CONTENTS[number], tool_call_id=call.id)
+        opened = Observation((seen,), anchor=repr([("open", {"number": number})]))
+        yield Demonstration(opened, Message("assistant", seen.content), trainable=True)
+
+
+def _asked(number: int) -> Observation:
+    return Observation((Message("user", f"What is in box {number}?"),), anchor="asked")

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from agentrl.core.errors import ConfigError
 from agentrl.core.message import Message, ToolSpec
 from agentrl.dialects.choice import find_dialect
 from agentrl.dialects.hermes import HERMES
 from agentrl.dialects.reading import Dialect, Reading
 from agentrl.registry import names
+from agentrl.testing.checking import check_plugin
 from agentrl.testing.contract import assert_contract, run_checks
 from agentrl.testing.contracts.dialect import CHECKS
 
@@ -24,6 +26,15 @@ def test_contract(name: str) -> None:
     dialect = find_dialect(name)
     assert dialect.name == name
     assert_contract(CHECKS, dialect)
+
+
+def test_agentrl_check_knows_dialects() -> None:
+    assert all(one.ok for one in check_plugin("dialect", "hermes"))
+    assert len(check_plugin("dialect", "agentrl.dialects.xml:XML")) == len(CHECKS)
+    with pytest.raises(ConfigError, match="a dialect takes no options but model, got strict"):
+        check_plugin("dialect", "hermes", ["strict=true"])
+    with pytest.raises(ConfigError, match="needs a tokenizer with a response_template"):
+        check_plugin("dialect", "response")
 
 
 def _faulty(fault: str) -> Dialect:
