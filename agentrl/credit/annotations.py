@@ -92,13 +92,16 @@ def vectors(columns: Columns, name: str, kind: str = "act") -> Array:
     """
     found: list[Array] = []
     for position, value in _annotated(columns, name, kind):
-        one = np.asarray(value, dtype=np.float64)
+        try:
+            one = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            one = np.full((1, 1), np.nan)  # no numbers at all: refused below
         size = len(found[0]) if found else one.size
         if one.shape != (size,) or not size or not np.isfinite(one).all() or not one.any():
             raise DataError(
-                f"{columns.where(position)} has {_short(one)} as annotation '{name}', expected "
-                f"{size or 'some'} finite numbers that are not all 0; take all of them from one "
-                "layer of one model"
+                f"{columns.where(position)} has {_short(value)} as annotation '{name}', expected "
+                f"{size if found else 'some'} finite numbers that are not all 0; take all of them "
+                "from one layer of one model"
             )
         found.append(one)
     return np.array(found).reshape(len(found), len(found[0]) if found else 0)
@@ -125,6 +128,10 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def _short(values: Array) -> str:
+def _short(value: Any) -> str:
+    try:
+        values = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return repr(value)[:80]
     shown = ", ".join(f"{one:g}" for one in values.ravel()[:4])
     return f"[{shown}{', ...' if values.size > 4 else ''}] of shape {values.shape}"

@@ -3,7 +3,8 @@
 The only place where credit touches the records of play. It decides who takes part: trajectories
 that are ``scored``, all their steps, of which only steps of kind ``act`` are rewarded and compared.
 It refuses data that would be averaged wrongly: the same trajectory or group twice, a trajectory of
-another task, one that ended without having begun, a step index twice, a reward that is not finite.
+another task, one that ended without having begun, a step index twice, a step of an unknown kind, a
+reward that is not finite.
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from agentrl.core.errors import DataError
-from agentrl.core.trajectory import CreditResult, Group, Step, StopReason, Trajectory
+from agentrl.core.errors import DataError, nearest
+from agentrl.core.trajectory import (
+    CreditResult,
+    Group,
+    Step,
+    StepKind,
+    StopReason,
+    Trajectory,
+)
 from agentrl.credit.diagnostics import measures, token_sizes
 from agentrl.credit.functional import Array, Flags, Labels
 
 __all__ = ["Columns", "columns_of", "credit_result"]
+
+KINDS: tuple[str, ...] = get_args(StepKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Columns:
         reward: Reward of the step, 0 where it is no act, shape (M,).
         valid: Whether the action was valid, true where it is no act, shape (M,).
         steps: The records themselves: anchors, actions and what else an estimator needs.
-        names: Ids of the group and of the trajectory, by number of the trajectory, for messages.
+        trajectories: Their records, by number of the trajectory.
         lengths: Steps of each trajectory of the groups in order, ``None`` for one that takes no
             part.
         failed: How many of those without part had an infra failure; the others were unscored.
@@ -50,7 +60,7 @@ class Columns:
     reward: Array
     valid: Flags
     steps: tuple[Step, ...]
-    names: tuple[tuple[str, str], ...] = ()
+    trajectories: tuple[Trajectory, ...] = ()
     lengths: tuple[int | None, ...] = ()
     failed: int = 0
     groups: int = 0
@@ -89,10 +99,10 @@ class Columns:
     def where(self, position: int) -> str:
         """Names the step at ``position`` for a message."""
         number = int(self.trajectory[position])
-        group, trajectory = (
-            self.names[number] if self.names else (int(self.group[position]), number)
-        )
-        return f"group '{group}', trajectory '{trajectory}', step {self.index[position]}"
+        if not self.trajectories:
+            return f"trajectory {number}, step {self.index[position]}"
+        one = self.trajectories[number]
+        return f"group '{one.group_id}', trajectory '{one.id}', step {self.index[position]}"
 
 
 def columns_of(groups: Sequence[Group]) -> Columns:
@@ -100,37 +110,39 @@ def columns_of(groups: Sequence[Group]) -> Columns:
 
     Raises:
         DataError: a trajectory or group id appears twice; a trajectory is of another task than its
-            group, or was ended by its task without a step; a step index appears twice; the reward
-            of a scored trajectory is not a finite number.
+            group, or was ended by its task without a step; a step index appears twice; a step is of
+            an unknown kind; the reward of a scored trajectory is not a finite number. It names
+            group, trajectory and step.
     """
-    given = [(number, one) for number, group in enumerate(groups) for one in group.trajectories]
-    _refuse_twice("group", [group.id for group in groups])
-    _refuse_twice("trajectory", [one.id for _, one in given])
-    for number, one in given:
-        _require_member(groups[number], one)
+    _refuse_twice(groups)
     records = _Records()
-    scored = [records.add(number, one) for number, one in given]
-    order = sorted(range(len(records.played)), key=lambda k: records.played[k][:3])
-    sizes = [len(one.steps) for *_, one in records.played]
-    numbers = np.empty(len(sizes), dtype=np.int64)
-    numbers[order] = np.arange(len(sizes), dtype=np.int64)
+    for number, group in enumerate(groups):
+        for one in group.trajectories:
+            _require_member(group, one)
+            records.add(number, one)
+    played = records.played
+    owner = np.array(records.group, dtype=np.int64)
+    trial = np.array([one.trial for one in played], dtype=np.int64)
+    attempt = np.array([one.attempt for one in played], dtype=np.int64)
+    order = np.lexsort((attempt, trial, owner))
+    numbers = np.empty(len(played), dtype=np.int64)
+    numbers[order] = np.arange(len(played), dtype=np.int64)
+    sizes = [len(one.steps) for one in played]
     columns = Columns(
-        group=np.repeat(np.array([one[0] for one in records.played], dtype=np.int64), sizes),
+        group=np.repeat(owner, sizes),
         trajectory=np.repeat(numbers, sizes),
         index=np.array(records.index, dtype=np.int64),
         act=np.array(records.act, dtype=np.bool_),
         reward=np.zeros(len(records.steps)),
         valid=np.array(records.valid, dtype=np.bool_),
         steps=tuple(records.steps),
-        names=tuple((groups[records.played[k][0]].id, records.played[k][3].id) for k in order),
-        lengths=tuple(
-            len(one.steps) if takes_part else None
-            for (_, one), takes_part in zip(given, scored, strict=True)
-        ),
-        failed=sum(one.failure is not None for _, one in given),
+        trajectories=tuple([played[k] for k in order.tolist()]),
+        lengths=tuple(records.lengths),
+        failed=records.failed,
         groups=len(groups),
     )
     _refuse_repeated_steps(columns)
+    _require_kinds(columns)
     return replace(columns, reward=_finite(columns, records.rewards))
 
 
@@ -159,10 +171,15 @@ def credit_result(
         if part.shape != total.shape or not np.isfinite(part).all():
             raise DataError(f"part '{name}' must be finite with shape {total.shape}")
         total = total + part
+    advantages = _split(columns, total.tolist())
+    only = len(parts) == 1  # then it is the advantage
     return CreditResult(
-        step_advantages=_split(columns, total.tolist()),
+        step_advantages=advantages,
         token_advantages=None if tokens is None else _split(columns, tokens),
-        parts={name: _split(columns, part.tolist()) for name, part in parts.items()},
+        parts={
+            name: advantages if only else _split(columns, part.tolist())
+            for name, part in parts.items()
+        },
         groups={name: _split(columns, one.tolist()) for name, one in partitions.items()},
         metrics={
             **_common_metrics(columns),
@@ -193,18 +210,25 @@ class _Records:
     """
 
     def __init__(self) -> None:
-        self.played: list[tuple[int, int, int, Trajectory]] = []  # group, trial, attempt
+        self.lengths: list[int | None] = []
+        self.failed = 0
+        self.group: list[int] = []
+        self.played: list[Trajectory] = []
         self.steps: list[Step] = []
         self.index: list[int] = []
         self.act: list[bool] = []
         self.rewards: list[Any] = []
         self.valid: list[bool] = []
 
-    def add(self, group: int, one: Trajectory) -> bool:
-        """Read ``one`` if it takes part; whether it does."""
+    def add(self, group: int, one: Trajectory) -> None:
+        """Read ``one`` if it takes part, count it if not."""
         if not one.scored:
-            return False
-        self.played.append((group, one.trial, one.attempt, one))
+            self.lengths.append(None)
+            self.failed += one.failure is not None
+            return
+        self.lengths.append(len(one.steps))
+        self.group.append(group)
+        self.played.append(one)
         self.steps += one.steps
         index, act, rewards, valid = self.index, self.act, self.rewards, self.valid
         for step in one.steps:
@@ -213,36 +237,73 @@ class _Records:
             act.append(step.kind == "act")
             rewards.append(0.0 if result is None else result.reward)
             valid.append(result is None or result.action_valid)
-        return True
 
 
-def _refuse_twice(what: str, ids: Sequence[str]) -> None:
-    if len(set(ids)) != len(ids):
-        twice = next(one for position, one in enumerate(ids) if one in ids[:position])
-        raise DataError(
-            f"{what} '{twice}' is given twice; it would count twice in every mean. "
-            "Give each once, and never pad a batch before credit"
-        )
+def _refuse_twice(groups: Sequence[Group]) -> None:
+    given = [one for group in groups for one in group.trajectories]
+    if len({group.id for group in groups}) < len(groups):
+        twice = _first_again([group.id for group in groups])
+        what = f"group '{groups[twice].id}' is given twice"
+    elif len({one.id for one in given}) < len(given):
+        one = given[_first_again([one.id for one in given])]
+        what = f"group '{one.group_id}', trajectory '{one.id}', {_steps(one)}: given twice"
+    else:
+        return
+    raise DataError(
+        f"{what}; it would count twice in every mean. Give each once, and never pad a batch "
+        "before credit"
+    )
+
+
+def _first_again(ids: Sequence[str]) -> int:
+    """Position of the first id that occurred before."""
+    seen: set[str] = set()
+    for position, one in enumerate(ids):
+        if one in seen:
+            return position
+        seen.add(one)
+    return -1
+
+
+def _steps(one: Trajectory) -> str:
+    """The steps of a trajectory for a message."""
+    if not one.steps:
+        return "without any step"
+    first, last = one.steps[0].index, one.steps[-1].index
+    return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
 def _require_member(group: Group, one: Trajectory) -> None:
     if one.task_id != group.task.id:
         raise DataError(
-            f"trajectory '{one.id}' of task '{one.task_id}' is in group '{group.id}' of task "
-            f"'{group.task.id}'; a group holds the episodes of one task, because only they can be "
-            "compared"
+            f"group '{group.id}' of task '{group.task.id}' holds trajectory '{one.id}', "
+            f"{_steps(one)}, of task '{one.task_id}'; a group holds the episodes of one task, "
+            "because only they can be compared"
         )
     if not one.steps and one.failure is None and one.stop_reason is StopReason.TERMINATED:
         raise DataError(
-            f"trajectory '{one.id}' of group '{group.id}' has no steps, but its task ended it; "
-            "expected at least one step, or a stop reason that says which budget or failure came "
-            "before the first"
+            f"group '{group.id}', trajectory '{one.id}' has no steps, but its task ended it; "
+            "expected at least step 0, or a stop reason that says which budget or failure came "
+            "before it"
         )
 
 
+def _require_kinds(columns: Columns) -> None:
+    for row in np.flatnonzero(~columns.act).tolist():
+        kind = columns.steps[row].kind
+        if kind not in KINDS:
+            raise DataError(
+                f"{columns.where(row)} has the kind {kind!r}{nearest(str(kind), KINDS)} Expected "
+                f"{', '.join(KINDS)}; a step of an unknown kind would be compared with nothing"
+            )
+
+
 def _refuse_repeated_steps(columns: Columns) -> None:
-    order = np.lexsort((columns.index, columns.trajectory))
-    index, trajectory = columns.index[order], columns.trajectory[order]
+    index, trajectory = columns.index, columns.trajectory
+    if ((index[1:] > index[:-1]) | (trajectory[1:] != trajectory[:-1])).all():
+        return  # every trajectory's records lie together and in time, as they nearly always do
+    order = np.lexsort((index, trajectory))
+    index, trajectory = index[order], trajectory[order]
     twice = np.flatnonzero((index[1:] == index[:-1]) & (trajectory[1:] == trajectory[:-1]))
     if twice.size:
         raise DataError(

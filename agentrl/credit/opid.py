@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -100,21 +100,34 @@ class OPID:
             count = len(step.sample.token_ids)
             scored = annotations_of(step).get(name)
             if scored is not None:
-                if len(scored) != count:
-                    raise DataError(
-                        f"{columns.where(position)} has {count} sampled tokens but {len(scored)} "
-                        f"values of '{name}'; score exactly the sampled tokens"
-                    )
-                if not np.isfinite(np.asarray(scored, dtype=np.float64)).all():
-                    raise DataError(
-                        f"{columns.where(position)} has a value of '{name}' that is not finite; "
-                        "score every sampled token, or leave the annotation out"
-                    )
-                teacher[start : start + count] = scored
-                old[start : start + count] = step.sample.logprobs
+                of = f"values of '{name}'"
+                teacher[start : start + count] = self._per_token(columns, position, scored, of)
+                of = "log-probabilities of its sample"
+                own = self._per_token(columns, position, step.sample.logprobs, of)
+                old[start : start + count] = own
                 mask[start : start + count] = 1.0
             start += count
         term = teacher_term(
             teacher, old, mask, normalise=self.normalise_teacher, clip=self.clip_teacher
         )
         return term, mask
+
+    @staticmethod
+    def _per_token(columns: Columns, position: int, values: Any, what: str) -> Array:
+        """``values`` as one finite number per sampled token of a step."""
+        count = len(columns.steps[position].sample.token_ids)
+        try:
+            found = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            found = np.full(count, np.nan)
+        if found.shape != (count,):
+            raise DataError(
+                f"{columns.where(position)} has {count} sampled tokens but {found.size} {what}; "
+                "score exactly the sampled tokens"
+            )
+        if not np.isfinite(found).all():
+            raise DataError(
+                f"{columns.where(position)} has {what} that are no finite numbers; score every "
+                "sampled token, or leave the annotation out"
+            )
+        return found

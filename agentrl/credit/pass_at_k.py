@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agentrl.core.errors import DataError
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit.columns import Columns, columns_of, credit_result
 from agentrl.credit.episode import entry_weights, equal_group_metrics, penalised_scores
-from agentrl.credit.functional import EQUAL_TOLERANCE, Array, Normaliser, top_margin
+from agentrl.credit.functional import EQUAL_TOLERANCE, Array, Labels, Normaliser, top_margin
 from agentrl.credit.options import Entries, check_options
 
 __all__ = ["PassAtK"]
@@ -64,6 +65,7 @@ class PassAtK:
         result = np.zeros(len(scores))
         if self.reference:
             chosen = entry_weights(columns, self.entries or "rows", reference=True) > 0
+            _require_two(columns, np.flatnonzero(chosen))
             result[chosen] = top_margin(
                 scores[chosen],
                 columns.group[chosen],
@@ -82,3 +84,13 @@ class PassAtK:
             tolerance=EQUAL_TOLERANCE,
         )
         return np.asarray(margin[place])
+
+
+def _require_two(columns: Columns, entries: Labels) -> None:
+    group = columns.group[entries]
+    alone = entries[np.bincount(group, minlength=1)[group] == 1]
+    if alone.size:
+        raise DataError(
+            f"{columns.where(int(alone[0]))} is the one entry of its group: a margin needs two; "
+            "play larger groups, or leave reference mode, where it gets 0"
+        )

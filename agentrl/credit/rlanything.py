@@ -100,6 +100,8 @@ def mean_vote(votes: Sequence[int | None]) -> float:
     Raises:
         DataError: a vote is not 1, -1 or ``None``.
     """
+    if not isinstance(votes, Sequence) or isinstance(votes, str):
+        raise DataError(f"votes must be a list of 1, -1 or None, got {votes!r}")
     read = [vote for vote in votes if vote is not None]
     if any(vote not in (1, -1) for vote in read):
         raise DataError(f"votes must be 1, -1 or None, got {list(votes)}")

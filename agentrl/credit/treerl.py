@@ -79,11 +79,16 @@ class TreeRL:
         labels = np.full(len(scores), -1, dtype=np.int64)
         used = 0
         for episodes in _by_group(columns):
+            _require_names(columns, episodes)
             parent, tokens, paths = _grow([[columns.steps[k] for k in one] for one in episodes])
             leaves = [path[-1] for path in paths]
-            _require_leaves(parent, leaves)
+            _require_leaves(columns, episodes, parent, leaves)
             tree = Tree.of(parent, tokens, leaves, [scores[one[0]] for one in episodes])
-            for one, path, rewards in zip(episodes, paths, self.rewards(tree), strict=True):
+            try:
+                found = self.rewards(tree)
+            except DataError as error:
+                raise DataError(f"{columns.where(int(episodes[0][0]))}: {error}") from None
+            for one, path, rewards in zip(episodes, paths, found, strict=True):
                 earned = dict(zip(dict.fromkeys(path), rewards, strict=True))
                 part[one] = [earned[node] for node in path]
                 labels[one] = np.array(path) + used
@@ -135,9 +140,24 @@ def _grow(episodes: Sequence[Sequence[Step]]) -> tuple[list[int], list[int], lis
     return parent, tokens, paths
 
 
-def _require_leaves(parent: Sequence[int], leaves: Sequence[int]) -> None:
-    if len(set(leaves)) < len(leaves) or set(leaves) & set(parent):
-        raise DataError(
-            "an episode ends inside the segments of another of its group, so it is no leaf; give "
-            "the last steps of every episode a node of their own"
-        )
+def _require_names(columns: Columns, episodes: Sequence[Labels]) -> None:
+    for row in (k for one in episodes for k in one.tolist()):
+        node = annotations_of(columns.steps[row]).get("node")
+        if not isinstance(node, Hashable):
+            raise DataError(
+                f"{columns.where(row)} has {node!r} as annotation 'node', expected a name (text or "
+                "a number)"
+            )
+
+
+def _require_leaves(
+    columns: Columns, episodes: Sequence[Labels], parent: Sequence[int], leaves: Sequence[int]
+) -> None:
+    inner = set(parent)
+    for one, leaf in zip(episodes, leaves, strict=True):
+        if leaf in inner or leaves.count(leaf) > 1:
+            raise DataError(
+                f"{columns.where(int(one[-1]))}: the episode ends inside the segments of another "
+                "of its group, so it is no leaf; give the last steps of every episode a node of "
+                "their own"
+            )

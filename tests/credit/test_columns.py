@@ -93,12 +93,12 @@ def test_numbers_of_any_kind_are_rewards() -> None:
 def test_a_group_that_spans_tasks_is_refused() -> None:
     one, other = group("g", episode("a", ("s", 1.0))), group("h", episode("b", ("s", 0.0)))
     mixed = replace(one, trajectories=one.trajectories + other.trajectories)
-    with pytest.raises(DataError, match=r"trajectory 'h/b' of task .* is in group 'g' of task"):
+    with pytest.raises(DataError, match=r"group 'g' of task .* holds trajectory 'h/b', step 0, of"):
         GRPO().assign([mixed])
 
 
 def test_a_trajectory_that_its_task_ended_without_a_step_is_refused() -> None:
-    with pytest.raises(DataError, match="trajectory 'g/b' of group 'g' has no steps"):
+    with pytest.raises(DataError, match="group 'g', trajectory 'g/b' has no steps"):
         GRPO().assign([group("g", episode("a", ("s", 1.0)), episode("b"))])
     # a budget may run out, and the machine may break, before the first step: that is no score
     for stopped in (episode("b", stop_reason=StopReason.MAX_TOKENS), failed_episode("b")):
@@ -117,7 +117,7 @@ def test_trajectories_are_numbered_by_trial_however_they_are_stored() -> None:
 
 def test_rows_given_twice_are_refused() -> None:
     a = episode("a", ("s", 0.0))
-    with pytest.raises(DataError, match="trajectory 'g/a' is given twice"):
+    with pytest.raises(DataError, match="group 'g', trajectory 'g/a', step 0: given twice"):
         columns_of([group("g", a, a)])
     with pytest.raises(DataError, match="group 'g' is given twice"):
         columns_of([group("g", a), group("g", episode("b", ("s", 0.0)))])

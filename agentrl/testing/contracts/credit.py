@@ -205,13 +205,17 @@ CHECKS = (
 )
 
 
+def _won(step: Step) -> bool:
+    return isinstance(step.reward, int | float) and step.reward > 0.0
+
+
 # What a step is annotated with when an estimator ``needs`` it: a function of its content alone.
 SAMPLE_ANNOTATIONS: Mapping[str, Callable[[Step], Any]] = {
     "hidden": lambda step: tuple(
         1.0 + derive_seed(repr(step.anchor), axis) % 1000 for axis in range(4)
     ),
     "progress": lambda step: step.reward or 0.0,
-    "votes": lambda step: (1, 1, None) if (step.reward or 0.0) > 0 else (1, -1, -1),
+    "votes": lambda step: (1, 1, None) if _won(step) else (1, -1, -1),
     "episode_teacher_logprobs": lambda step: tuple(-0.5 for _ in step.sample.token_ids),
     "step_teacher_logprobs": lambda step: tuple(-0.9 for _ in step.sample.token_ids),
     "skill_reward": lambda step: float(len(step.action.content)),
