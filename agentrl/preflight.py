@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentrl.assembly import make_factory, tasks_of
+from agentrl.assembly import close_factory, make_factory, tasks_of
 from agentrl.config import CloneStage, LearnerConfig, PluginConfig, ReinforceStage, RunConfig
 from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.message import Message
@@ -95,7 +95,14 @@ def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
         resolve("dialect", config.agent.tool_dialect)
     if config.model.path is not None:
         resolve_model(config.model.path)
-    return make_factory(config)
+    factory = make_factory(config)
+    if getattr(factory, "tools", ()) and config.agent.action_format != "tools":
+        close_factory(factory)
+        raise ConfigError(
+            f"the environment '{config.env.name}' has tools, and agent.action_format="
+            f"{config.agent.action_format} never calls one: set agent.action_format: tools"
+        )
+    return factory
 
 
 def _playing_problems(config: RunConfig) -> Iterator[str]:

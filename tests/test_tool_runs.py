@@ -11,6 +11,7 @@ import pytest
 from agentrl.assembly import assemble
 from agentrl.core.errors import ConfigError
 from agentrl.core.protocols import Demonstrator
+from agentrl.preflight import check_playing
 from agentrl.rollout.demonstrations import demonstrate
 from agentrl.testing.tiny_runs import tiny_run
 from agentrl.testing.tool_env import BOX_TOOLS
@@ -60,3 +61,10 @@ def test_a_dialect_that_the_renderer_does_not_write_is_refused(tmp_path: Path) -
         assemble(config),
     ):
         pass
+
+
+def test_an_environment_with_tools_needs_an_answer_that_can_call_them(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path / "run", [*BOXES, "agent.action_format=tagged"])
+    with pytest.raises(ConfigError, match="action_format=tagged never calls one: set agent"):
+        check_playing(config)
+    check_playing(tiny_run(tmp_path / "run", BOXES))

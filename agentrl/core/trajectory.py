@@ -127,7 +127,8 @@ class Step:
         answer: What the model said, as the renderer read it, where that is not ``action`` (tags
             around a command, text without an action in it); memories show it. ``None``: ``action``.
         action_key: Normalised executed action (same text = same action).
-        parse_status: ``ok`` or the ``kind`` of the ParseFailure.
+        parse_status: ``ok``, the ``kind`` of the ParseFailure, or ``parse_error``: a tool call
+            could not be read.
         result: The environment's answer; ``None`` for steps that are not acts.
     """
 

@@ -68,6 +68,7 @@ async def _tools(factory: Demonstrator, agent: Agent, task: Task, seed: int) -> 
         return ()
     env = await factory.make(task, seed=seed)
     try:
+        await env.reset()  # some tools are only known once a server has named them
         return tuple(env.tools)
     finally:
         await env.aclose()
