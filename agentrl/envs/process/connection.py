@@ -101,6 +101,15 @@ class Connection(asyncio.Protocol):
         pid = "not started" if self._started is None else f"pid {self._started.process.pid}"
         return f"env worker {self._number} ({pid})"
 
+    @property
+    def dying(self) -> bool:
+        """The process has ended, or is being ended; those who wait for it are yet to be told."""
+        return self._burial is not None
+
+    async def buried(self) -> None:
+        """Wait until ``death`` is known."""
+        await asyncio.wait([self._buried])
+
     async def open(self) -> dict[str, Any]:
         """Start the process and make the environment's factory in it.
 
@@ -153,7 +162,8 @@ class Connection(asyncio.Protocol):
             question.future.set_exception(EnvDiedError(str(self.death)))
             return
         self._pending[question.id] = question
-        self._transport.write(question.frame)
+        if not self._transport.is_closing():  # or else its burial answers
+            self._transport.write(question.frame)
 
     async def running(self) -> dict[str, Any] | None:
         """Which call holds the worker's event loop; ``None``: it does not answer at all."""
@@ -163,7 +173,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(END_S):
                 found: dict[str, Any] = (await asyncio.wrap_future(question.future)).value
                 return found
-        except TimeoutError:
+        except (TimeoutError, EnvDiedError):
             return None
 
     async def end(self, verdict: str, *, at_once: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -10,11 +11,15 @@ from agentrl.core.errors import AgentRLError, ConfigError, EnvDiedError, EnvErro
 from agentrl.envs.process.connection import Connection
 from agentrl.envs.process.launch import Program
 
+_LOG = logging.getLogger(__name__)
+
 __all__ = ["Owner", "Place", "again", "closed"]
 
-START_ATTEMPTS = 3
-FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 5.0
+ATTEMPTS_AT_FIRST = 3
+ATTEMPTS_LATER = 8  # with pauses of 12 s in all: the machine may recover
+REST_S = 60.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
 
 
 class Owner(Protocol):
@@ -35,7 +40,7 @@ class Place:
         connection: The process that is sent episodes now.
         abilities: What it says of its factory.
         reserved: Episodes that will be made here once the process is ready.
-        failure: Why no process can be started here any more.
+        failure: Why no process can be started here.
         deaths: Of processes, since an episode was last made.
     """
 
@@ -50,10 +55,15 @@ class Place:
         self._owner = owner
         self._alive: set[Connection] = set()
         self._starting: asyncio.Task[Connection] | None = None
+        self._failed_starts = 0  # in a row
+        self._given_up_s = 0.0
 
     @property
     def usable(self) -> bool:
-        return self.failure is None
+        """Whether it is worth trying: after a minute's rest a place that was given up is, once."""
+        if self.failure is None:
+            return True
+        return asyncio.get_running_loop().time() - self._given_up_s > REST_S
 
     @property
     def load(self) -> int:
@@ -68,11 +78,13 @@ class Place:
         """The process, which is started first if there is none.
 
         Raises:
-            AgentRLError: it does not start; later calls raise the same at once.
+            AgentRLError: it does not start. For a minute further calls raise the same at once.
         """
-        if self.connection is not None:
-            return self.connection
-        if self.failure is not None:
+        while self.connection is not None:
+            if not self.connection.dying:
+                return self.connection
+            await self.connection.buried()
+        if not self.usable:
             raise again(self.failure)
         if self._starting is None:
             self._starting = self._owner.spawn(self._start())
@@ -84,37 +96,49 @@ class Place:
 
     async def _start(self) -> Connection:
         try:
-            for attempt in range(1, START_ATTEMPTS + 1):
-                await asyncio.sleep(self._delay())
+            while True:
+                await asyncio.sleep(self._pause_s())
                 connection = Connection(self.number, self._program, self._lost)
                 self._alive.add(connection)
                 try:
-                    self.abilities = await connection.open()
+                    abilities = await connection.open()
+                    if connection.death is not None:  # just after it had become ready
+                        raise EnvDiedError(connection.death)
                 except AgentRLError as error:
                     self._alive.discard(connection)
                     self.deaths += 1
-                    if attempt == START_ATTEMPTS or not isinstance(error, EnvDiedError):
-                        self.failure = self._final(error)
+                    self._failed_starts += 1
+                    attempts = ATTEMPTS_LATER if self._owner.proven else ATTEMPTS_AT_FIRST
+                    if self._failed_starts >= attempts or not isinstance(error, EnvDiedError):
+                        self._give_up(error)
                         raise again(self.failure) from None
                 else:
+                    self.abilities = abilities
                     self.connection, self._owner.proven = connection, True
+                    self.failure, self._failed_starts = None, 0
                     return connection
-            raise AssertionError("the last attempt returns or raises")
         finally:
             self._starting = None
             self._owner.share_out()
 
-    def _delay(self) -> float:
-        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (self.deaths - 1)) if self.deaths else 0.0
+    def _pause_s(self) -> float:
+        if not self.deaths or self.failure is not None:  # it has rested
+            return 0.0
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.deaths - 1))
 
-    def _final(self, error: AgentRLError) -> AgentRLError:
+    def _give_up(self, error: AgentRLError) -> None:
         """What never worked is a wrong setting; what worked before is the machine's fault."""
         if isinstance(error, EnvDiedError):
-            text = f"{error}\nIt was started {START_ATTEMPTS} times and is not started again."
-            return EnvDiedError(text) if self._owner.proven else ConfigError(text)
+            text = f"{error}\nIt was started {self._failed_starts} times in a row and is given up."
+            self.failure = EnvDiedError(text) if self._owner.proven else ConfigError(text)
+        elif self._owner.proven:
+            text = f"env worker {self.number} does not start as others did: {error}"
+            self.failure = EnvDiedError(text)
+        else:
+            self.failure = error
+        self._given_up_s = asyncio.get_running_loop().time()
         if self._owner.proven:
-            return EnvDiedError(f"env worker {self.number} does not start as others did: {error}")
-        return error
+            _LOG.warning("the environment has a worker less for %g s: %s", REST_S, self.failure)
 
     def _lost(self, connection: Connection) -> None:
         """A process is gone. If it was wanted, another one is started."""

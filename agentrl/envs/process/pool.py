@@ -191,8 +191,8 @@ class Pool:
             except BaseException as error:
                 place.reserved -= 1
                 self.share_out()
-                expected = isinstance(error, AgentRLError) and place.failure is not None
-                if not expected or not any(one.usable for one in self._places):
+                elsewhere = not place.usable and any(one.failure is None for one in self._places)
+                if not isinstance(error, AgentRLError) or not elsewhere:
                     raise
 
     async def _reserve(self) -> Place:
@@ -268,8 +268,8 @@ class Pool:
         answer = asyncio.wrap_future(question.future)
         while not (await asyncio.wait([answer], timeout=grace_s))[0]:
             running = await connection.running()
-            if answer.done():
-                break
+            if answer.done() or connection.dying:
+                continue
             if running is None:
                 await connection.end(
                     f"did not answer for {grace_s:g} s and was killed: it was stopped, or stuck "

@@ -51,7 +51,7 @@ async def end(env: Env) -> str:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(caplog: pytest.LogCaptureFixture) -> Iterator[Start]:
     """Starts factories of the broken toy environment, or of another one, and ends them."""
     before = children()
     started = []
@@ -72,3 +72,5 @@ def start() -> Iterator[Start]:
     started.clear()
     gc.collect()
     wait_until(lambda: children() == before)
+    # asyncio logs what went wrong in a task or callback that nobody waits for.
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []

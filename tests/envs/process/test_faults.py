@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from agentrl.core.errors import ConfigError, EnvDiedError, EnvError
 from agentrl.core.message import Message
 from agentrl.core.task import Task
+from agentrl.envs.process import place
 from agentrl.envs.process.factory import ProcessEnv, ProcessFactory
 from agentrl.testing.broken import PLACES
 from tests.envs.process.conftest import PATIENCE_S, Start, children, end, failure, wait_until
@@ -409,12 +411,17 @@ def test_one_that_dies_at_every_start_stops_with_its_own_words(
     error = failure(lambda: start(name=module(tmp_path, "tests_dies_at_import", text)))
     assert type(error) is ConfigError
     assert "ended with exit code 3\nThe last that it printed:\n  no licence found" in str(error)
-    assert "was started 3 times and is not started again" in str(error)
+    assert "was started 3 times in a row and is given up" in str(error)
 
 
-def test_a_place_that_cannot_be_filled_again_is_left_alone(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_place_that_cannot_be_filled_is_left_alone_for_a_while(
+    start: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(place, "ATTEMPTS_LATER", 2)
+    monkeypatch.setattr(place, "REST_S", 0.5)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = """
 import os
@@ -446,7 +453,17 @@ class Factory(BrokenFactory):
 
     words = asyncio.run(work())
     assert "ended with exit code 5\nThe last that it printed:\n  the disk is gone" in words
-    assert "is not started again" in words
+    assert re.search(r"It was started \d times in a row and is given up\.", words)
+    assert "a worker less for 0.5 s" in caplog.text
+    broken.unlink()
+
+    def plays_again() -> bool:
+        try:
+            return asyncio.run(episode(factory)) == 2
+        except EnvDiedError:
+            return False
+
+    wait_until(plays_again)
 
 
 def test_one_that_is_only_half_made_is_closed(
