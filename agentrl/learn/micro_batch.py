@@ -97,7 +97,8 @@ def rows_to_compute(
 
     Args:
         rows: All rows of an update.
-        every_action: Keep rows whose advantages are all 0; a KL term gives them a gradient.
+        every_action: Keep rows whose advantages are all 0; a KL term or CPGD's drift gives them a
+            gradient.
         distilled: Keep rows that a teacher scored.
     """
     return tuple(

@@ -180,7 +180,7 @@ def _cpgd(objective: Objective, micro: MicroBatch, logprobs: torch.Tensor) -> Su
     Source: CPGD (arXiv 2505.12504); the estimator of KL(behaviour || policy) is our reading.
     """
     if micro.behaviour is None:
-        return Surrogate(micro.advantages)
+        return Surrogate(micro.advantages, losses=torch.zeros_like(micro.advantages))
     d, a = logprobs - micro.behaviour, micro.advantages
     ratios = limited(d).exp()
     clipped = _clipped(objective, d, micro)

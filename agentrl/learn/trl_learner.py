@@ -105,9 +105,9 @@ class TrlLearner:
     def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         """Make one optimiser step per batch until ``batches`` ends.
 
-        A batch in which nothing can have a gradient (all advantages 0, no KL term, no teacher)
-        makes no step: the weights stay, the schedule goes on, and the update is reported with
-        ``no_signal`` 1.
+        A batch in which nothing can have a gradient (all advantages 0, no KL term or drift, no
+        teacher) makes no step: the weights stay, the schedule goes on, and the update is reported
+        with ``no_signal`` 1.
 
         Batches are pulled one at a time, each after the step before it and its ``on_update``; the
         number need not be known. May be called again: optimiser and schedule go on. Nothing is

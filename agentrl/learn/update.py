@@ -54,7 +54,7 @@ def prepare_update(batch: Batch, config: LearnerConfig) -> Update:
     if not action_tokens:
         raise DataError(f"batch '{batch.id}' has no action token; leave such batches out")
     distilled = config.distillation is not None
-    rows = rows_to_compute(batch.rows, every_action=config.kl_coefficient > 0, distilled=distilled)
+    rows = rows_to_compute(batch.rows, every_action=_acts_on_all(config), distilled=distilled)
     if config.loss == "decoupled":
         _check_proximal(batch)
     if not distilled:
@@ -62,6 +62,11 @@ def prepare_update(batch: Batch, config: LearnerConfig) -> Update:
     taught = [sum(taught_tokens(row)) for row in rows]
     weight = sum(row.weight * count for row, count in zip(rows, taught, strict=True))
     return Update(batch, rows, action_tokens, sum(taught), weight)
+
+
+def _acts_on_all(config: LearnerConfig) -> bool:
+    """Whether tokens with advantage 0 have a gradient too: of a KL term, or of CPGD's drift."""
+    return config.kl_coefficient > 0 or (config.loss == "cpgd" and config.of_loss("drift") != 0)
 
 
 def _check_proximal(batch: Batch) -> None:

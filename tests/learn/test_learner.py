@@ -6,6 +6,7 @@ import copy
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,61 @@ def test_the_learning_rate_follows_the_schedule() -> None:
     one = learner(learning_rate=1.0e-3, warmup_updates=2, schedule="linear", total_updates=4)
     rates = [update.metrics["learning_rate"] for update in fit(one, *map(batch, range(5)))]
     assert rates == pytest.approx([0.5e-3, 1e-3, 1e-3, 0.5e-3, 0.0])
+
+
+def silent(seed: int = 0) -> Batch:
+    """A batch in which no episode did better than another."""
+    rows = batch(seed).rows
+    return Batch(tuple(replace(row, advantages=(0.0,) * len(row.token_ids)) for row in rows), "s")
+
+
+def test_an_update_without_signal_moves_nothing_but_the_schedule() -> None:
+    one = learner(
+        learning_rate=1.0e-3, weight_decay=0.5, schedule="linear", warmup_updates=1, total_updates=5
+    )
+    silences = fit(one, silent(), silent(), batch())[:2]
+    after = weights(one)
+    silences += fit(one, silent())  # momentum and weight decay would move them now
+    assert all(torch.equal(value, after[name]) for name, value in weights(one).items())
+    last = fit(one, batch(1))[0]
+    assert (last.update, one.updates) == (5, 5)
+    assert last.metrics["learning_rate"] == pytest.approx(0.25e-3)
+    assert last.metrics["no_signal"] == 0
+    assert [update.update for update in silences] == [1, 2, 4]
+    rates = [update.metrics["learning_rate"] for update in silences]
+    assert rates == pytest.approx([1e-3, 1e-3, 0.5e-3])
+    for update in silences:
+        metrics = update.metrics
+        assert metrics["no_signal"] == 1
+        assert metrics["loss"] == metrics["grad_norm"] == metrics["micro_batches"] == 0
+        assert metrics["rows"] == metrics["rows_skipped"] == 4
+        assert metrics["action_tokens"] > 0
+
+
+def test_resuming_after_a_silent_update_keeps_the_schedule(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"schedule": "cosine", "total_updates": 6}
+    steady = learner(**settings)
+    expected = fit(steady, silent(), batch(0), silent(), batch(1), batch(2))[3:]
+    stopped = learner(**settings)
+    fit(stopped, silent(), batch(0), silent())
+    stopped.save(tmp_path / "c")
+    resumed = learner(**settings)
+    resumed.load(tmp_path / "c")
+    actual = fit(resumed, batch(1), batch(2))
+    for one, other in zip(actual, expected, strict=True):
+        assert one.update == other.update
+        assert one.metrics["learning_rate"] == other.metrics["learning_rate"]
+        assert one.metrics["loss"] == other.metrics["loss"]
+
+
+def test_without_signal_a_kl_term_still_pulls_back() -> None:
+    one = learner(kl_coefficient=1.0)
+    fit(one, batch(), batch())
+    before = weights(one)
+    (update,) = fit(one, silent())
+    assert update.metrics["no_signal"] == 0
+    assert update.metrics["grad_norm"] > 0
+    assert not all(torch.equal(value, before[name]) for name, value in weights(one).items())
 
 
 def test_a_falling_schedule_needs_an_end() -> None:
@@ -331,9 +387,20 @@ def test_options_that_trl_would_get_wrong_are_refused(
         learner(options=options)
 
 
-def test_options_that_act_on_each_token_are_accepted() -> None:
-    # Without the ratio as a factor, the gradient of the KL is 1 - exp(d) for each token.
-    assert fit(learner(options={"use_bias_correction_kl": False}), batch())
+@pytest.mark.parametrize("loss", ["dapo", "decoupled"])  # TRL's KL term, and the learner's own
+def test_the_kl_term_may_do_without_the_ratio(loss: str) -> None:
+    # After one step the policy is off the reference; the ratio to the (made up) sampling policy
+    # is a factor of the KL term or not, so the losses differ.
+    rows = tuple(
+        replace(row, behaviour_logprobs=(-3.0,) * len(row.token_ids)) for row in silent().rows
+    )
+    losses = []
+    for corrected in (True, False):
+        options = {"use_bias_correction_kl": corrected}
+        one = learner(kl_coefficient=1.0, loss=loss, options=options)
+        losses.append([update.metrics["loss"] for update in fit(one, batch(), Batch(rows))][1])
+    assert min(losses) > 0
+    assert abs(losses[0] - losses[1]) > 0.01 * losses[0]
 
 
 def test_losses_normalised_per_micro_batch_are_refused() -> None:
