@@ -4,13 +4,13 @@
 
 Several calls are separated by ``;``. There is no closing mark, so a call must be all that is said:
 JSON after a sentence, or in a code fence, is text; text after a call makes it a problem. JSON that
-names no tool and has no arguments is an answer in JSON.
+names none of the tools and has no arguments is an answer in JSON.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from agentrl.core.message import Message, ToolCall, ToolSpec
 from agentrl.dialects.calls import call_of, sayable_calls
@@ -21,17 +21,21 @@ from agentrl.dialects.thinking import Found, markers, scan
 __all__ = ["LLAMA3"]
 
 _TAG = "<|python_tag|>"
-_KEYS = ("name", "parameters", "arguments", "function")
 _TAGGED = markers(re.escape(_TAG))
 _MARKERS = markers(re.escape(_TAG), r"\{")
-_BEGINS_A_CALL = re.compile(rf'\{{\s*"(?:{"|".join(_KEYS)}|type)"')
+_BEGINS_A_CALL = re.compile(r'\{\s*"(?:name|parameters|arguments|type)"')
 
 
 def _read(text: str, tools: Sequence[ToolSpec]) -> Reading:
-    return scan(text, _MARKERS, _call, later=_TAGGED)
+    names = {tool.name for tool in tools}
+
+    def call(text: str, found: re.Match[str]) -> Found:
+        return _call(text, found, names)
+
+    return scan(text, _MARKERS, call, later=_TAGGED)
 
 
-def _call(text: str, found: re.Match[str]) -> Found:
+def _call(text: str, found: re.Match[str], names: Collection[str]) -> Found:
     tagged = found[0] == _TAG
     start = skip_blank(text, found.end()) if tagged else found.start()
     try:
@@ -40,7 +44,7 @@ def _call(text: str, found: re.Match[str]) -> Found:
         if tagged or _BEGINS_A_CALL.match(text, start):
             raise
         return Found(found.end(), (), found[0])
-    if not tagged and not _is_call(value):
+    if not tagged and not _is_call(value, names):
         return Found(end, (), text[start:end])
     calls: list[ToolCall] = [call_of(value)]
     while (here := skip_blank(text, end)) < len(text) and text[here] == ";":
@@ -49,8 +53,12 @@ def _call(text: str, found: re.Match[str]) -> Found:
     return Found(end, calls)
 
 
-def _is_call(value: object) -> bool:
-    return isinstance(value, Mapping) and any(key in value for key in _KEYS)
+def _is_call(value: object, names: Collection[str]) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    name = value.get("name")
+    named = isinstance(name, str) and name in names
+    return named or any(key in value for key in ("parameters", "arguments"))
 
 
 def _write(message: Message) -> str:

@@ -50,7 +50,7 @@ def _call(text: str, found: re.Match[str]) -> Found:
             raise
         return Found(found.end(), (), found[0])
     content = ""
-    calls = [value] if isinstance(value, Mapping) and "function" in value else value
+    calls = [value] if _like_a_call(value) else value
     if isinstance(value, Mapping) and "tool_calls" in value:
         content, calls = value.get("content") or "", value["tool_calls"] or []
         if not isinstance(content, str) or not isinstance(calls, list):
@@ -63,7 +63,7 @@ def _call(text: str, found: re.Match[str]) -> Found:
 
 
 def _like_a_call(value: Any) -> bool:
-    return isinstance(value, Mapping) and "function" in value
+    return isinstance(value, Mapping) and isinstance(value.get("function"), Mapping)
 
 
 def _write(message: Message) -> str:

@@ -134,6 +134,8 @@ def test_empty_arguments_are_no_arguments(form: str, raw: str) -> None:
         ("hermes", '<tool_call>{"name":"ls"}</tool_call>'),
         ("action", "<action>ls</action>"),
         ("llama3", '{"name":"ls","type":"function","parameters":{}}'),
+        ("llama3", '{"name":"ls"}'),
+        ("llama3", '<|python_tag|>{"name":"ls"}'),
         ("mistral", '[TOOL_CALLS] [{"name":"ls"}]'),
         ("openai", '{"tool_calls":[{"function":{"name":"ls","arguments":""}}]}'),
         ("openai", '[{"type":"function","function":{"name":"ls"}}]'),
@@ -329,6 +331,12 @@ def test_an_empty_answer_is_a_call_that_cannot_be_run(dialect: Dialect, text: st
     assert (status, action.content) == ("empty_action", "")
     assert action.tool_calls[0].problem is not None
     assert "empty" in action.tool_calls[0].problem
+
+
+def test_an_answer_in_json_is_no_call_where_calls_have_no_marks() -> None:
+    for text in ('{"name": "Ann", "age": 9}', '{"name": ["ls"]}', '{"function": "sin"}', "[{}]"):
+        for name in ("llama3", "openai"):
+            assert read(text, find_dialect(name)) == (said(text), "ok")
 
 
 def test_react_labels_tell_thoughts_answers_and_made_up_observations_apart() -> None:
