@@ -176,7 +176,7 @@ class Flight:
         finally:
             if end is not None:
                 end.cancel()
-        if task.done():
+        if task.done() and not (task.cancelled() and self.verdict is not None):
             task.result()
 
     def end(self, failure: Failure) -> bool:

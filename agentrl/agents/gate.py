@@ -28,7 +28,7 @@ class TokenGate:
     @property
     def waiting(self) -> int:
         """Calls that wait for room."""
-        return len(self._queue)
+        return sum(not turn.cancelled() for _, turn in self._queue)
 
     def full(self, tokens: int) -> bool:
         """Whether a call of ``tokens`` that came now would have to wait."""
@@ -43,11 +43,10 @@ class TokenGate:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # let in and cancelled at one moment
-                    self._give_back(tokens)
-                else:
-                    self._queue.remove((tokens, turn))
+                if turn.cancelled():
                     self._let_in()
+                else:  # let in and cancelled at one moment
+                    self._give_back(tokens)
                 raise
         else:
             self.in_use += tokens
@@ -64,7 +63,8 @@ class TokenGate:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._queue and self._fits(self._queue[0][0]):
+        while self._queue and (self._queue[0][1].cancelled() or self._fits(self._queue[0][0])):
             tokens, turn = self._queue.popleft()
-            self.in_use += tokens
-            turn.set_result(None)
+            if not turn.cancelled():
+                self.in_use += tokens
+                turn.set_result(None)

@@ -53,14 +53,14 @@ def checked_result(result: Any, where: str) -> StepResult:
     if result.success is not None and not isinstance(result.success, bool):
         raise EnvError(f"{where} gave success as {result.success!r}, expected True, False or None")
     reward = result.reward
-    if reward is None or (type(reward) in (float, int) and math.isfinite(reward)):
+    if reward is None:
         return result
     if not _is_finite(reward):
         raise EnvError(
-            f"{where} returned the reward {reward!r}; a reward must be a finite number, or None if "
-            "the step cannot be scored"
+            f"{where} returned the reward {_short(reward)}; a reward must be a finite number, or "
+            "None if the step cannot be scored"
         )
-    return replace(result, reward=float(reward))
+    return result if type(reward) in (float, int) else replace(result, reward=float(reward))
 
 
 def _is_finite(value: Any) -> bool:

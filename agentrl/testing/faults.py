@@ -1,18 +1,20 @@
 """Environments that break on purpose, for tests of whatever must survive them.
 
 ``FaultyFactory(ToyFactory(), Fault(kind="hang", at="step", step=2))`` is an EnvFactory like the
-one inside it, except that the chosen episodes fail as told. It counts what is open, so that a
-test can show that every environment was closed.
+one inside it, except that the chosen episodes fail as told; a function instead of the fault says
+for each attempt what breaks (a plan). It counts what is open, so that a test can show that every
+environment was closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from agentrl.core.errors import ConfigError, EnvError
 from agentrl.core.message import Message, ToolSpec
@@ -20,13 +22,25 @@ from agentrl.core.protocols import Env, EnvFactory
 from agentrl.core.task import Task
 from agentrl.core.trajectory import Observation, StepResult
 
-__all__ = ["Fault", "FaultKind", "FaultPlace", "FaultyEnv", "FaultyFactory", "PlantedBug"]
+__all__ = [
+    "Fault",
+    "FaultKind",
+    "FaultPlace",
+    "FaultyEnv",
+    "FaultyFactory",
+    "Plan",
+    "PlantedBug",
+]
 
 FaultKind = Literal[
     "raise",  # EnvError
     "bug",  # an exception outside the error tree
     "hang",  # waits without end; can be cancelled
+    "late",  # takes its cancellation for nothing and answers late_s after it
+    "slow",  # waits for late_s, then answers
     "block",  # blocks the whole thread for block_s
+    "exit",  # calls sys.exit
+    "cancel",  # raises CancelledError, though nobody cancelled it
     "nan_reward",
     "infinite_reward",
     "no_reward",  # None: unscored
@@ -40,7 +54,7 @@ _REWARDS: dict[str, float | None] = {
     "infinite_reward": float("inf"),
     "no_reward": None,
 }
-_ANYWHERE = ("raise", "bug", "hang", "block")
+_ANYWHERE = ("raise", "bug", "hang", "late", "slow", "block", "exit", "cancel")
 
 
 class PlantedBug(RuntimeError):
@@ -58,7 +72,7 @@ class Fault:
         attempts: Only the first so many environments made of one (task, seed) break; ``None``:
             all do. ``attempts=1`` lets a retry succeed.
         chooses: Which episodes break, by task and seed; never by the order in which they are made.
-        block_s: How long ``block`` holds the thread.
+        block_s: How long ``block`` holds the thread. late_s: see ``late`` and ``slow``.
         oversized_characters: Length of the ``oversized`` observation.
 
     Raises:
@@ -71,6 +85,7 @@ class Fault:
     attempts: int | None = None
     chooses: Callable[[Task, int], bool] = lambda task, seed: True
     block_s: float = 0.5
+    late_s: float = 0.05
     oversized_characters: int = 70_839
 
     def __post_init__(self) -> None:
@@ -82,12 +97,20 @@ class Fault:
             )
 
 
-class FaultyFactory:
-    """Wraps an EnvFactory; ``opened`` and ``closed`` count environments (``closed`` once each)."""
+Plan: TypeAlias = Callable[[Task, int, int], Fault | None]
 
-    def __init__(self, inner: EnvFactory, fault: Fault) -> None:
+
+class FaultyFactory:
+    """Wraps an EnvFactory; ``opened`` and ``closed`` count environments (``closed`` once each).
+
+    Args:
+        inner: What it wraps.
+        fault: What breaks; or a function of (task, seed, number of the attempt from 0) that says.
+    """
+
+    def __init__(self, inner: EnvFactory, fault: Fault | Plan) -> None:
         self._inner = inner
-        self._fault = fault
+        self._plan: Plan = _plan_of(fault) if isinstance(fault, Fault) else fault
         self._made: Counter[tuple[str, int]] = Counter()
         self.opened = 0
         self.closed = 0
@@ -102,8 +125,7 @@ class FaultyFactory:
     async def make(self, task: Task, *, seed: int) -> Env:
         attempt = self._made[task.id, seed]
         self._made[task.id, seed] += 1
-        within = self._fault.attempts is None or attempt < self._fault.attempts
-        fault = self._fault if within and self._fault.chooses(task, seed) else None
+        fault = self._plan(task, seed, attempt)
         if fault is not None and fault.at == "make":
             await _break(fault)
         env = await self._inner.make(task, seed=seed)
@@ -112,6 +134,14 @@ class FaultyFactory:
 
     def _count_close(self) -> None:
         self.closed += 1
+
+
+def _plan_of(fault: Fault) -> Plan:
+    def plan(task: Task, seed: int, attempt: int) -> Fault | None:
+        within = fault.attempts is None or attempt < fault.attempts
+        return fault if within and fault.chooses(task, seed) else None
+
+    return plan
 
 
 class FaultyEnv:
@@ -167,6 +197,17 @@ async def _break(fault: Fault) -> None:
         raise PlantedBug(f"planted bug at {fault.at}")
     if fault.kind == "hang":
         await asyncio.Event().wait()
+    if fault.kind == "exit":
+        sys.exit(3)
+    if fault.kind == "cancel":
+        raise asyncio.CancelledError
+    if fault.kind == "slow":
+        await asyncio.sleep(fault.late_s)
+    if fault.kind == "late":
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(fault.late_s)
     if fault.kind == "block":
         time.sleep(fault.block_s)  # noqa: ASYNC251 - blocking the loop is the fault
 
