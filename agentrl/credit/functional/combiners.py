@@ -73,6 +73,11 @@ def level_contributions(
         raise DataError(f"counted must have shape {values.shape}, got {counted.shape}")
     if (weights <= 0).any():
         raise DataError(f"level weights must be positive, got {weights.tolist()}")
-    w = np.where(counted, weights[:, None], 0.0)
-    total = w.sum(axis=0) + epsilon
-    return np.where(counted, w * values / np.where(total > 0.0, total, 1.0), 0.0)
+    total = weights @ counted + epsilon
+    total[total == 0.0] = 1.0  # nothing counts there
+    found = np.zeros(values.shape)
+    for level, weight in enumerate(weights.tolist()):
+        np.multiply(values[level], weight, out=found[level])
+        found[level] /= total
+        found[level][~counted[level]] = 0.0
+    return found

@@ -79,34 +79,56 @@ def normalise(
         raise DataError(f"unknown normaliser {normaliser!r} or singleton policy {singleton!r}")
     values = floats("values", values)
     labels = integers("labels", labels, like=values)
-    weights = np.ones(len(values)) if weights is None else floats("weights", weights, like=values)
-    result = np.zeros(len(values))
+    w = None if weights is None else floats("weights", weights, like=values)
     taking_part = labels >= 0
-    if not taking_part.any():
-        return result
-    x, w = values[taking_part], weights[taking_part]
-    group = dense(labels[taking_part])
-    count = np.bincount(group, weights=w)
-    if (w < 0).any() or (count <= 0).any():
+    if taking_part.all():  # no copies: most of the time of a large batch is memory
+        return _normalised(values, labels, w, normaliser, ddof, epsilon, singleton, tolerance)
+    result = np.zeros(len(values))
+    values, labels = values[taking_part], labels[taking_part]
+    w = None if w is None else w[taking_part]
+    result[taking_part] = _normalised(
+        values, labels, w, normaliser, ddof, epsilon, singleton, tolerance
+    )
+    return result
+
+
+def _normalised(
+    x: Array,
+    labels: Labels,
+    w: Array | None,
+    normaliser: Normaliser,
+    ddof: int,
+    epsilon: float,
+    singleton: Singleton,
+    tolerance: float | None,
+) -> Array:
+    """``normalise`` of checked values that all take part."""
+    group = dense(labels)
+    count = np.bincount(group, weights=w).astype(np.float64)
+    if w is not None and ((w < 0).any() or (count <= 0).any()):
         raise DataError("weights must be >= 0 with a positive sum in every group")
-    mean = np.bincount(group, weights=w * x) / count
+    mean = np.bincount(group, weights=x if w is None else w * x) / count
     alone = count < 1.5
-    equal = np.zeros(len(count), dtype=bool)
+    silent = np.zeros(len(count), dtype=np.bool_)
     if tolerance is not None:
-        equal = _equal(x, group, mean, tolerance)
+        silent = _equal(x, group, mean, tolerance)
     if singleton == "raw":
         mean = np.where(alone, 0.0, mean)
-        equal &= ~alone
-    centred = x - mean[group]
-    scaled = centred
+        silent &= ~alone
+    else:
+        silent |= alone
+    found = mean[group]
+    np.subtract(x, found, out=found)
     if normaliser == "mean_std":
-        square = np.bincount(group, weights=w * centred**2)
-        deviation = np.sqrt(square / np.where(alone, 1.0, count - ddof))
+        square = found * found
+        if w is not None:
+            square *= w
+        squares = np.bincount(group, weights=square)
+        deviation = np.sqrt(squares / np.where(alone, 1.0, count - ddof))
         divisor = np.where(alone, 1.0, deviation) + epsilon
-        scaled = centred / np.where(divisor > 0.0, divisor, 1.0)[group]
-    silent = equal | alone if singleton == "zero" else equal
-    result[taking_part] = np.where(silent[group], 0.0, scaled)
-    return result
+        found /= np.where(divisor > 0.0, divisor, 1.0)[group]
+    found[silent[group]] = 0.0
+    return found
 
 
 def leave_one_out(

@@ -58,7 +58,8 @@ def exact_partition(
     keys: list[Hashable] = []
     try:
         for anchor in anchors:
-            keys.append(None if anchor is None else key_of(anchor))
+            plain = type(anchor) is str or anchor is None  # the common cases, kept fast
+            keys.append(anchor if plain else key_of(anchor))
     except DataError as error:
         raise RowError(str(error), row=len(keys)) from None
     return refine(group, number(keys))
@@ -117,12 +118,21 @@ def refine(labels: npt.ArrayLike, other: npt.ArrayLike) -> Labels:
     both = (labels >= 0) & (other >= 0)
     result = np.full(len(labels), -1, dtype=np.int64)
     if both.any():
-        key = labels[both] * (int(other.max()) + 1) + other[both]
-        _, first, place = np.unique(key, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
-        result[both] = rank[place]
+        result[both] = _by_first_appearance(labels[both] * (int(other.max()) + 1) + other[both])
     return result
+
+
+def _by_first_appearance(keys: Labels) -> Labels:
+    """``number`` of integers: one sort, whose order among equals does not matter."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    place = np.empty(len(keys), dtype=np.int64)
+    place[order] = np.cumsum(np.concatenate(([False], ordered[1:] != ordered[:-1])))
+    first = np.empty(int(place.max()) + 1, dtype=np.int64)
+    first[place[::-1]] = np.arange(len(keys), dtype=np.int64)[::-1]
+    appears = np.zeros(len(keys), dtype=np.bool_)
+    appears[first] = True
+    return np.asarray((np.cumsum(appears) - 1)[first][place], dtype=np.int64)
 
 
 def cluster_sizes(labels: npt.ArrayLike) -> Labels:
