@@ -43,7 +43,9 @@ def init(
 
 @app.command(rich_help_panel="Make")
 def new(
-    kind: Annotated[str, typer.Argument(help="env", autocompletion=lambda: ["env"])],
+    kind: Annotated[
+        str, typer.Argument(help="env or tool", autocompletion=lambda: ["env", "tool"])
+    ],
     name: Annotated[str, typer.Argument(help="Name of the module, such as coin_game.")],
     folder: Annotated[Path, typer.Option("--in", help="Folder to write into.")] = Path("."),
     as_json: Json = False,
@@ -59,7 +61,8 @@ def new(
     there = "" if folder == Path(".") else f"cd {folder}; "
     typer.echo(f"It works as it is. Next:\n  {there}agentrl check {kind} {made.spec}")
     typer.echo(f"  {there}python -m pytest {made.files[1].name}")
-    typer.echo(f"  {there}agentrl init {name}.yaml --env {made.spec}")
+    if kind == "env":
+        typer.echo(f"  {there}agentrl init {name}.yaml --env {made.spec}")
 
 
 @app.command(rich_help_panel="Make")

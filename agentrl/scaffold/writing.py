@@ -13,8 +13,8 @@ from agentrl.scaffold.run_file import RUN_FILE
 
 __all__ = ["Skeleton", "write_run_file", "write_skeleton"]
 
-KINDS = ("env",)
-SKELETON, SKELETON_TEST = "env_skeleton", "env_skeleton_test"
+# What a skeleton's own text calls the part, and the class that a run file or list names.
+SKELETONS = {"env": ("environment", "Factory"), "tool": ("tool", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def write_skeleton(kind: str, name: str, folder: Path) -> Skeleton:
     """Write a part that works, and its test.
 
     Args:
-        kind: What to write: ``env``.
+        kind: What to write: ``env`` or ``tool``.
         name: Name of its module.
         folder: Where; made if it is missing.
 
@@ -52,12 +52,13 @@ def write_skeleton(kind: str, name: str, folder: Path) -> Skeleton:
         ConfigError: a kind without a skeleton, a name that is none for a module, or a file that
             exists.
     """
-    if kind not in KINDS:
-        why = " (tools have no package of their own yet)" if kind == "tool" else ""
+    if kind not in SKELETONS:
         raise ConfigError(
-            f"there is no skeleton of the kind '{kind}'{why}{nearest(kind, KINDS) or '.'} "
-            f"There is one of: {', '.join(KINDS)}."
+            f"there is no skeleton of the kind '{kind}'{nearest(kind, SKELETONS) or '.'} "
+            f"There is one of: {', '.join(SKELETONS)}."
         )
+    what, ending = SKELETONS[kind]
+    skeleton = f"{kind}_skeleton"
     if not name.isidentifier() or keyword.iskeyword(name) or name in sys.stdlib_module_names:
         raise ConfigError(
             f"'{name}' cannot be the name of a Python module of yours; use letters, digits and _, "
@@ -65,18 +66,18 @@ def write_skeleton(kind: str, name: str, folder: Path) -> Skeleton:
         )
     title = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     words = {
-        f"agentrl.scaffold.{SKELETON}": name,
-        '"""SUMMARY': f'"""The environment {name}: say here what the task is.',
+        f"agentrl.scaffold.{skeleton}": name,
+        '"""SUMMARY': f'"""The {what} {name}: say here what it is for.',
         "MODULE": name,
         "Skeleton": title,
         '"skeleton"': f'"{name}"',
     }
     files = {
-        folder / f"{name}.py": _template(SKELETON, words),
-        folder / f"test_{name}.py": _sorted_imports(_template(SKELETON_TEST, words), name),
+        folder / f"{name}.py": _template(skeleton, words),
+        folder / f"test_{name}.py": _sorted_imports(_template(f"{skeleton}_test", words), name),
     }
     _write(files)
-    return Skeleton(tuple(files), f"{name}:{title}Factory")
+    return Skeleton(tuple(files), f"{name}:{title}{ending}")
 
 
 def _template(module: str, words: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,26 @@ def _store(spec: str, options: Mapping[str, Any]) -> Any:
     return opened
 
 
+def _tool(spec: str, options: Mapping[str, Any]) -> Any:
+    """A tool, or several; the option ``arguments`` holds what to call it with."""
+    from agentrl.testing.contracts.tool import ToolSubject
+
+    own = dict(options)
+    arguments = own.pop("arguments", {})
+    if not isinstance(arguments, Mapping):
+        raise ConfigError(f"arguments must be a mapping of a call's arguments, got {arguments!r}")
+    subject = ToolSubject({"name": spec, "options": own})
+    names = [one.name for one in subject.toolbox().specs]
+    if arguments and not set(arguments) <= set(names):
+        if len(names) != 1:
+            raise ConfigError(
+                f"tool '{spec}' is several tools ({', '.join(names)}): give the arguments of each "
+                "by its name, such as arguments='{" + names[0] + ": {...}}'"
+            )
+        arguments = {names[0]: arguments}
+    return replace(subject, arguments=arguments)
+
+
 _SUBJECTS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "credit": _credit,
     "dialect": _dialect,
@@ -126,6 +147,7 @@ _SUBJECTS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "memory": _memory,
     "renderer": _renderer,
     "store": _store,
+    "tool": _tool,
 }
 CHECKABLE = tuple(_SUBJECTS)
 
@@ -138,7 +160,7 @@ def check_plugin(kind: str, name: str, options: Sequence[str] = ()) -> list[Find
         name: A registered name or ``module:attr``.
         options: ``key=value`` each, values in YAML: the plug-in's keyword arguments. Engines,
             renderers and dialects also take ``model=PATH``, the model or tokenizer to be tried
-            with.
+            with; tools ``arguments={...}``, what to call them with.
 
     Raises:
         ConfigError: an unknown kind or name, or an option that the plug-in does not take.

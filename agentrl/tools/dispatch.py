@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,7 +199,7 @@ def _arguments(live: LiveTool, call: ToolCall) -> dict[str, Any]:
     if odd is not None:
         raise ArgumentsRefused(odd)
     if live.definition.arguments is None:
-        return dict(call.arguments)
+        return _as_its_spec_says(live, call)
     try:
         return live.definition.arguments.read(call.arguments)
     except ArgumentsRefused:
@@ -208,6 +209,21 @@ def _arguments(live: LiveTool, call: ToolCall) -> dict[str, Any]:
             f"the tool '{call.name}' raised {type(error).__name__} while its arguments were "
             f"checked: {error}; a validator raises ValueError for what does not fit"
         ) from error
+
+
+def _as_its_spec_says(live: LiveTool, call: ToolCall) -> dict[str, Any]:
+    """The arguments for a tool with a spec of its own, which looks at their values itself."""
+    required = live.definition.spec.parameters.get("required", ())
+    missing = [name for name in required if name not in call.arguments]
+    if missing:
+        raise ArgumentsRefused(f"missing: {', '.join(missing)}")
+    try:
+        inspect.signature(live.call).bind(**call.arguments)
+    except TypeError as error:
+        raise ArgumentsRefused(str(error)) from None
+    except ValueError:
+        pass  # written in C: it has no signature to compare with
+    return dict(call.arguments)
 
 
 def _unrun(call: ToolCall, problem: Problem, text: str) -> CallRecord:
