@@ -1,16 +1,18 @@
-"""Says aloud when a run, as it is set up, learns nothing."""
+"""Says aloud when a run, as it is set up, learns nothing, or not what its credit is known for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentrl.config import RunConfig
+from agentrl.config import LearnerConfig, RunConfig
+from agentrl.core.protocols import CreditEstimator
 from agentrl.core.trajectory import CreditResult, Group, StopReason, Trajectory
 from agentrl.stages import Iteration
 
-__all__ = ["Alarms", "cut_by_limits"]
+__all__ = ["Alarms", "cut_by_limits", "unpublished_learner"]
 
 NEARLY_ALL = 0.95
 SILENT_ITERATIONS = 3
@@ -43,6 +45,41 @@ def has_signal(credit: CreditResult) -> bool:
         return True
     tokens = credit.token_advantages or ()
     return any(any(step) for one in tokens if one is not None for step in one)
+
+
+def unpublished_learner(
+    number: int, name: str, credit: CreditEstimator, settings: LearnerConfig
+) -> Iterator[str]:
+    """A warning for each setting of a stage's learner that its credit was published with otherwise.
+
+    Nothing is switched: another loss may well be meant.
+
+    Args:
+        number: Of the stage. name: of the credit in the run file.
+        credit: May name the settings in ``published_learner``.
+        settings: The stage's.
+    """
+    published: Mapping[str, Any] = getattr(credit, "published_learner", {})
+    chosen = settings.model_dump()
+    for key, wanted in published.items():
+        given = chosen[key]
+        if isinstance(wanted, Mapping):
+            same = given is not None and {one: given[one] for one in wanted} == dict(wanted)
+        else:
+            same = given == wanted
+        if not same:
+            yield (
+                f"credit '{name}' was published with learner.{key}={_flow(wanted)}, and stage "
+                f"{number} learns with {_flow(given)}: what it measures is not the published "
+                f"method. Set stages.{number}.learner.{key}={_flow(wanted)}, unless you mean it"
+            )
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    return "null" if value is None else str(value)
 
 
 def cut_by_limits(groups: Sequence[Group], config: RunConfig) -> Iterator[str]:

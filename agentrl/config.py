@@ -245,8 +245,9 @@ class LearnerConfig(Section):
         Raises:
             KeyError: the loss does not read it.
         """
+        published = LOSS_SETTINGS[self.loss][name]
         given: float | None = getattr(self, name)
-        return LOSS_SETTINGS[self.loss][name] if given is None else given
+        return published if given is None else given
 
 
 class EvaluationConfig(Section):

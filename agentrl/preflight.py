@@ -176,10 +176,17 @@ def _training_problems(config: RunConfig) -> Iterator[str]:
                 f"rollout.quorum={config.rollout.quorum} is more than stages.{number}.group_size="
                 f"{stage.group_size}: lower the quorum or raise the size"
             )
+        learner = LearnerConfig.model_validate({**config.learner.model_dump(), **stage.learner})
         try:
-            _check_schedule(config, stage)
+            _check_schedule(learner, stage)
         except ConfigError as error:
             yield f"stages.{number}: {error}"
+        if isinstance(stage, ReinforceStage) and learner.distillation and not stage.annotators:
+            yield (
+                f"stages.{number}.learner.distillation draws towards a teacher's "
+                "log-probabilities, and no annotator gives them: set "
+                f"stages.{number}.annotators (agentrl list annotator), or remove distillation"
+            )
 
 
 def _trainable(config: RunConfig) -> bool:
@@ -191,8 +198,7 @@ def _trainable(config: RunConfig) -> bool:
     return not isinstance(engine, type) or hasattr(engine, "set_version")
 
 
-def _check_schedule(config: RunConfig, stage: CloneStage | ReinforceStage) -> None:
-    learner = LearnerConfig.model_validate({**config.learner.model_dump(), **stage.learner})
+def _check_schedule(learner: LearnerConfig, stage: CloneStage | ReinforceStage) -> None:
     if isinstance(stage, CloneStage):
         updates = stage.updates
     else:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from agentrl.alarms import Alarms
+from agentrl.alarms import Alarms, unpublished_learner
 from agentrl.assembly import Parts
 from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
@@ -114,6 +114,10 @@ class Training:
     ) -> None:
         parts, state = self.parts, self.state
         alarms = Alarms(parts.config, first=state.step == 0)
+        credit = make("credit", stage.credit.name, stage.credit.options)
+        if state.step == 0:
+            for text in unpublished_learner(state.stage, stage.credit.name, credit, settings):
+                self.warn(text)
 
         def keep(request: GroupRequest, trajectory: Trajectory) -> None:
             self.store.append(
@@ -141,7 +145,7 @@ class Training:
                 runner=self._runner(keep, discarded),
                 loop=parts.loop,
                 tasks=parts.tasks(parts.config.env.train_split),
-                credit=make("credit", stage.credit.name, stage.credit.options),
+                credit=credit,
                 annotators=[
                     make("annotator", one.name, one.options, learner=learner)
                     for one in stage.annotators

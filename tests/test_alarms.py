@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentrl.alarms import Alarms, cut_by_limits
+from agentrl.alarms import Alarms, cut_by_limits, unpublished_learner
+from agentrl.config import LearnerConfig
 from agentrl.core.trajectory import CreditResult, FinishReason, Group, StopReason, Trajectory
 from agentrl.credit.grpo import GRPO
+from agentrl.registry import make
 from agentrl.stages import Iteration
 from agentrl.testing.episodes import episode, failed_episode, group
 from agentrl.testing.tiny_runs import tiny_run
@@ -103,3 +106,31 @@ def test_token_advantages_are_signal_too() -> None:
     alarms = Alarms(CONFIG, first=False)
     for _ in range(6):
         assert alarms.look(Iteration(0, (EQUAL,), credit, 1, 0.0, 0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("loop", {"loss": "loop"}),
+        ("r3l", {"loss": "no_ratio"}),
+        ("seed", {"distillation": {"kind": "gated", "coefficient": 0.5}}),
+        ("gigpo", {}),
+    ],
+)
+def test_an_objective_other_than_the_published_one_is_told(
+    name: str, setting: dict[str, Any]
+) -> None:
+    credit = make("credit", name)
+    given = LearnerConfig.model_validate(setting)
+    assert list(unpublished_learner(1, name, credit, given)) == []
+    told = list(unpublished_learner(1, name, credit, LearnerConfig(loss="cispo")))
+    assert len(told) == len(setting)
+
+
+def test_the_warning_says_what_to_set() -> None:
+    (told,) = unpublished_learner(2, "loop", make("credit", "loop"), LearnerConfig())
+    assert "learner.loss=loop, and stage 2 learns with dapo" in told
+    assert "Set stages.2.learner.loss=loop, unless you mean it" in told
+    delta = LearnerConfig.model_validate({"distillation": {"kind": "delta"}})
+    (told,) = unpublished_learner(0, "seed", make("credit", "seed"), delta)
+    assert "Set stages.0.learner.distillation={kind: gated}" in told

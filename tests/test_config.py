@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from agentrl.config import load_config
+from agentrl.config import LOSS_SETTINGS, load_config
 from agentrl.core.errors import ConfigError
 
 MINIMAL: dict[str, Any] = {"model": {"path": "some/model"}, "env": {"name": "toy"}}
@@ -148,6 +148,24 @@ def test_an_unknown_key_is_answered_with_the_nearest(source: dict[str, Any], mes
             "stages.0.learner.loss: Input should be",
         ),
         (
+            {**MINIMAL, "learner": {"loss": "cispo", "epsilon_low": 0.2}},
+            "learner: Value error, loss=cispo has no epsilon_low (it reads epsilon_high), so "
+            "epsilon_low=0.2 would change nothing: remove it (null in a stage), or choose a loss "
+            "that reads it (dapo, gspo_token, cpgd, decoupled)",
+        ),
+        (
+            stages({"kind": "rl", "learner": {"loss": "dapo", "tau": 1.0}}),
+            "stages.0.learner: Value error, loss=dapo has no tau",
+        ),
+        (
+            {**MINIMAL, "learner": {"loss": "no_ratio", "epsilon_high": 0.2}},
+            "loss=no_ratio has no epsilon_high (it reads tau)",
+        ),
+        (
+            {**MINIMAL, "learner": {"distillation": {"clip": 1.0}}},
+            "kind=gated has no clip, got 1: remove it",
+        ),
+        (
             stages({"kind": "rl", "tasks_per_iteration": 2, "updates_per_iteration": 3}),
             "updates_per_iteration=3 exceeds tasks_per_iteration=2: a group is never split",
         ),
@@ -190,3 +208,21 @@ def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_long_wrong_value_is_shown_short() -> None:
     assert len(refusal({**MINIMAL, "seed": "x" * 10_000})) < 300
+
+
+def test_a_loss_has_its_published_settings_unless_given_others() -> None:
+    for loss, settings in LOSS_SETTINGS.items():
+        learner = load_config({**MINIMAL, "learner": {"loss": loss}}).learner
+        assert {name: learner.of_loss(name) for name in settings} == settings
+        with pytest.raises(KeyError):
+            learner.of_loss("learning_rate")
+    given = load_config({**MINIMAL, "learner": {"loss": "loop", "epsilon_high": 0.3}}).learner
+    assert given.of_loss("epsilon_high") == 0.3
+
+
+def test_a_stage_may_choose_another_loss_than_the_run() -> None:
+    source = {**MINIMAL, "learner": {"epsilon_low": 0.1, "epsilon_high": 0.3}}
+    stage = {"kind": "rl", "learner": {"loss": "loop"}}
+    assert "loss=loop has no epsilon_low" in refusal({**source, "stages": [stage]})
+    stage = {"kind": "rl", "learner": {"loss": "loop", "epsilon_low": None}}
+    assert load_config({**source, "stages": [stage]}).stages

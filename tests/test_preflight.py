@@ -85,6 +85,7 @@ def test_credit_that_compares_across_groups_may_have_groups_of_one(tmp_path: Pat
         (["env.options.action_format=tagged"], "another form of action than agent.action_format"),
         (["evaluation.early_stop_success=0.9", "evaluation.every=0"], "needs validations"),
         (["learner.schedule=linear", "learner.warmup_updates=2"], "stages.0: learner.warmup_upd"),
+        (["learner.distillation={}"], "stages.1.learner.distillation draws towards a teacher's"),
         (["deterministic=true", "threads=2"], "deterministic needs one thread, got threads=2"),
         (["deterministic=true", "model.device=auto"], "deterministic holds on a CPU only"),
         (["deterministic=true", "engine.options.deterministic=false"], "remove one"),

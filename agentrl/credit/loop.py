@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class LOOP:
         A_i = R_i - mean of the other R_j      (baseline "mean": minus the mean of all)
         divided by max(std_0, 1e-7) with ``divide``;  A = 0 where |A| < threshold;  A += bonus
 
-    Its loss, ``functional.loop_loss``, clips the ratio symmetrically to [1/(1+e), 1+e], e = 0.1.
+    Its loss, ``functional.loop_loss``, clips the ratio symmetrically to [1/(1+e), 1+e], e = 0.1:
+    ``learner.loss: loop``.
 
     Source: arXiv 2502.01600, code apple/ml-loop. The bonus is called ``rloo_kl_lambda`` there, but
     is a constant added to every advantage.
@@ -58,6 +59,7 @@ class LOOP:
     bonus: float = 0.0
     singleton: Singleton = "zero"
     reference: bool = False
+    published_learner: ClassVar[Mapping[str, Any]] = {"loss": "loop"}
 
     def __post_init__(self) -> None:
         check_options(

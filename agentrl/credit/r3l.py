@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -41,7 +41,8 @@ class R3L:
 
     Who runs the retry annotates: ``prefix`` on the steps before the pivot, in the retry (they were
     replayed) and in its base episode; ``exemplar`` on every step of a verified reflection or guided
-    retry, which then does not count in the group. Its loss, ``functional.opmd``, has no ratio.
+    retry, which then does not count in the group. Its loss, ``functional.opmd``, has no ratio:
+    ``learner.loss: no_ratio``.
 
     Source: github.com/shiweijiezero/R3L. There a group in which all succeed has A = 1 everywhere
     and a lone episode has b = 0; here both give 0 outside reference mode.
@@ -60,6 +61,7 @@ class R3L:
     best: float = 1.0
     singleton: Singleton | None = None
     reference: bool = False
+    published_learner: ClassVar[Mapping[str, Any]] = {"loss": "no_ratio"}
 
     def __post_init__(self) -> None:
         check_options(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class SEED:
         steps of kind skill: A = skill_weight * normalise(skill_reward; skills of the group)
 
     What distils the skills is a term of the loss, ``functional.gated_distillation``, with
-    coefficient 0.01; the reward of a skill is ``functional.skill_reward``, which an annotator
-    leaves on the step as ``skill_reward``.
+    coefficient 0.01 (``learner.distillation: {kind: gated}``); the reward of a skill is
+    ``functional.skill_reward``, which an annotator leaves on the step as ``skill_reward``.
 
     Source: github.com/jinyangwu/SEED. How its skill tokens are batched was not seen: comparing the
     skills of one group with each other is our reading.
@@ -45,6 +45,7 @@ class SEED:
     invalid_action_penalty: float = 0.0
     reference: bool = False
     needs: ClassVar[tuple[str, ...]] = ("skill_reward",)
+    published_learner: ClassVar[Mapping[str, Any]] = {"distillation": {"kind": "gated"}}
 
     def __post_init__(self) -> None:
         check_options(self, skill_weight=NOT_NEGATIVE)
