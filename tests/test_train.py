@@ -109,9 +109,7 @@ def test_credit_is_recorded_for_what_was_trained(store: SqliteStore) -> None:
         assert all(store.trajectory(one.id).credit is not None for one in played)
         trained = store.events("update", iteration=iteration)
         tokens = sum(int(one.data["metrics"]["action_tokens"]) for one in trained)
-        # A group trains whole or, in an update without any signal, not at all.
-        by_group = [sum(one.sampled_tokens for one in group.trajectories) for group in groups]
-        assert tokens in _sums(by_group)
+        assert tokens == sum(one.sampled_tokens for one in played)
 
 
 def test_diagnostics_of_credit_are_recorded_and_reported(run_dir: Path, store: SqliteStore) -> None:
@@ -127,11 +125,30 @@ def test_diagnostics_of_credit_are_recorded_and_reported(run_dir: Path, store: S
     assert [one.data["credit"] for one in points] == [one.data for one in events]
 
 
-def _sums(counts: list[int]) -> set[int]:
-    found = {0}
-    for count in counts:
-        found |= {one + count for one in found}
-    return found
+def test_a_run_with_another_objective_reports_every_update_and_warns(tmp_path: Path) -> None:
+    overrides = (
+        "stages.1.learner={loss: decoupled, schedule: linear}",
+        "stages.1.credit.name=loop",
+        "stages.1.iterations=1",
+        "stages.1.updates_per_iteration=3",
+        "stages.1.tasks_per_iteration=6",
+    )
+    console = Console(file=io.StringIO(), width=400)
+    train(tiny_run(tmp_path / "run", (*CLONED, *overrides)), console=console)
+    with SqliteStore(tmp_path / "run", read_only=True) as opened:
+        metrics = [one.metrics for one in opened.updates()]
+        warned = [one.data["text"] for one in opened.events("warning")]
+    learnt = metrics[60:]  # those before clone
+    assert len(learnt) == 3  # with or without signal
+    rates = [one["learning_rate"] / 3e-3 for one in learnt]
+    assert rates == pytest.approx([1, 2 / 3, 1 / 3])
+    steps = [one for one in learnt if not one["no_signal"]]
+    assert steps
+    assert all(one["behaviour_weight"] == pytest.approx(1, abs=0.5) for one in steps)
+    first = learnt[0]
+    assert first["no_signal"] or first["ratio_max"] == pytest.approx(1, abs=1e-5)
+    (text,) = [one for one in warned if "was published with" in one]
+    assert "Set stages.1.learner.loss=loop" in text
 
 
 def test_rows_of_a_run_have_a_mask_of_exactly_the_sampled_tokens(store: SqliteStore) -> None:
