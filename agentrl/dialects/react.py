@@ -21,7 +21,7 @@ from agentrl.core.message import Message, ToolCall, ToolSpec
 from agentrl.dialects.calls import arguments_of, problem_call, sayable_calls, sayable_name
 from agentrl.dialects.reading import Dialect, Reading, number_calls
 from agentrl.dialects.strict_json import Unreadable, decode, encode, skip_blank
-from agentrl.dialects.thinking import THOUGHT_END, Found, markers, scan
+from agentrl.dialects.thinking import THOUGHT_END, Found, markers, scan, thought_end
 
 __all__ = ["REACT"]
 
@@ -50,8 +50,8 @@ def _read(text: str, tools: Sequence[ToolSpec]) -> Reading:
 
 def _call(text: str, found: re.Match[str]) -> Found:
     if found[0].endswith("Observation:"):
-        thought = THOUGHT_END.search(text, found.end())
-        return Found(thought.start() if thought else len(text))
+        ended = thought_end(text, found.end())  # then all of it was thought, and acting begins
+        return Found(len(text) if ended is None else ended)
     name = _NAME.match(text, skip_blank(text, found.end()))
     if name is None or not _LINE_ENDS.match(text, name.end()):
         got = text[found.end() : found.end() + 24]

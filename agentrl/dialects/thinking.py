@@ -24,6 +24,7 @@ __all__ = [
     "markers",
     "scan",
     "split_thinking",
+    "thought_end",
 ]
 
 THINK_OPEN = "<think>"
@@ -115,6 +116,19 @@ def split_thinking(text: str) -> tuple[list[str], list[str], bool]:
     parts = _Parts()
     _scan(text, _THINKING, _no_call, parts, None)
     return parts.thoughts, parts.spoken, parts.closed
+
+
+def thought_end(text: str, position: int) -> int | None:
+    """Where a closing stands that nothing from ``position`` on has opened; ``None``: nowhere."""
+    while found := _THINKING.search(text, position):
+        closing = _CLOSING.get(found[0])
+        if closing is None:
+            return found.start()
+        end = text.find(closing, found.end())
+        if end < 0:
+            return None
+        position = end + len(closing)
+    return None
 
 
 def _scan(

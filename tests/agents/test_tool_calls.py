@@ -349,6 +349,11 @@ def test_react_labels_tell_thoughts_answers_and_made_up_observations_apart() -> 
     )
     action, status = read(invented, react)
     assert (status, runs(action), action.reasoning) == ("ok", [("ls", {"p": "x"})], "look")
+    for thought in ("<think>so</think>", "<think>so</think> and [THINK]so[/THINK]"):
+        action, _ = read(invented.replace("Thought: delete", thought), react)
+        assert runs(action) == [("ls", {"p": "x"})]
+    drafted = invented.replace("Thought: delete", "</think>").replace('"/"', '"y"')
+    assert runs(read(drafted, react)[0]) == [("rm", {"p": "y"})]  # all before was thought
     assert read("Thought: hm", react)[1] == "empty_action"
     assert read("He said: Action: ls", react) == (said("He said: Action: ls"), "ok")
 
