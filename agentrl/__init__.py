@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what __getattr__ finds at run time, for type checkers and e
     from agentrl.core.errors import (
         AbandonedError,
         AgentRLError,
+        BlockedError,
         ConfigError,
         DataError,
         DeadlineError,
@@ -92,6 +93,7 @@ __all__ = [
     "AgentRLError",
     "Annotator",
     "Batch",
+    "BlockedError",
     "ConfigError",
     "CreditEstimator",
     "CreditResult",

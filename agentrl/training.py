@@ -168,6 +168,9 @@ class Training:
     ) -> Runner:
         """What plays the training groups: with a quorum, and without the tasks set aside."""
         settings = self.parts.config.rollout
+        failures = self.store.lasting_failures("train", settings.retries)
+        # What stopped the whole run once is not tried again.
+        failures |= dict.fromkeys(self.store.blocking_tasks("train"), settings.poison_after)
         runner = self.parts.runner(
             self.parts.sampling(), keep, lambda one: self.store.played(one.id)
         )
@@ -178,11 +181,7 @@ class Training:
                 quorum=settings.quorum,
                 straggler_s=settings.straggler_timeout_s,
             ),
-            poison=Poison(
-                settings.poison_after,
-                self.store.lasting_failures("train", settings.retries),
-                self._set_aside,
-            ),
+            poison=Poison(settings.poison_after, failures, self._set_aside),
             on_discarded=discarded,
         )
 

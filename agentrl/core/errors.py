@@ -11,6 +11,7 @@ from collections.abc import Iterable
 __all__ = [
     "AbandonedError",
     "AgentRLError",
+    "BlockedError",
     "ConfigError",
     "DataError",
     "DeadlineError",
@@ -74,6 +75,10 @@ class EpisodeError(AgentRLError):
 
 class DeadlineError(EpisodeError):
     """Something did not return within its deadline."""
+
+
+class BlockedError(EpisodeError):
+    """Code blocked the event loop of all episodes until the run was given up."""
 
 
 class AbandonedError(EpisodeError):

@@ -84,7 +84,8 @@ class Runner:
     def blame(self, task_name: str, blocked_s: float) -> None:
         """Record the episode whose code holds the event loop as failed, from another thread.
 
-        So a resumed run does not draw it again and again. What it may still bring is late.
+        So a resumed run does not draw its task again and again (``SqliteStore.blocking_tasks``).
+        What it may still bring is late.
 
         Args:
             task_name: Name of the asyncio task that is running; not an episode's: nothing happens.
@@ -106,7 +107,7 @@ class Runner:
             seed=episode.seed,
             steps=tuple(flight.steps),
             stop_reason=StopReason.FAILURE,
-            failure=Failure(flight.waiting_for or "episode", "DeadlineError", why),
+            failure=Failure(flight.waiting_for or "episode", "BlockedError", why),
         )
         self.stats.ended(trajectory)
         self.on_trajectory(request, trajectory)

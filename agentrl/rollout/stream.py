@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
-SETTLED = ("AbandonedError", "PoisonedTaskError")  # recorded and not to be played by a resumed run
+# Recorded with one of these, an episode is not played again by a resumed run.
+SETTLED = ("AbandonedError", "BlockedError", "PoisonedTaskError")
 
 
 @dataclass(slots=True)
@@ -316,7 +317,7 @@ class Stream:
             self._first_cause = ""
             poison.finished(group.request.task)
             self._settle(turn, trajectory)
-        elif failure.error in SETTLED:
+        elif failure.error == "AbandonedError":
             self._stats.add("abandoned")
             self._settle(turn, trajectory)
         else:

@@ -8,7 +8,6 @@ import logging
 import math
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -79,7 +78,7 @@ class LoopThread:
         self._teardown_s = teardown_s
         self._on_blocked = on_blocked
         self._leaving = threading.Event()
-        self._blocked_since: float | None = None
+        self._blocked_s = 0.0  # in turns of the second thread: a process that sleeps is not blocked
         self.blockages: list[Blockage] = []
 
     def __enter__(self) -> LoopThread:
@@ -90,12 +89,7 @@ class LoopThread:
     @property
     def blocked(self) -> bool:
         """The loop has been given up: nothing can run in it."""
-        return not self._thread.is_alive() or self._still_s > self._give_up_s
-
-    @property
-    def _still_s(self) -> float:
-        since = self._blocked_since
-        return 0.0 if since is None else time.monotonic() - since
+        return not self._thread.is_alive() or self._blocked_s > self._give_up_s
 
     def run(
         self,
@@ -201,21 +195,21 @@ class LoopThread:
     def _watch(self) -> None:
         """Ask the loop to turn, again and again; who holds it when it does not?"""
         while not self._leaving.wait(self._blocked_after_s / 4):
-            turned, asked = threading.Event(), time.monotonic()
+            turned, seen = threading.Event(), None
             try:
                 self._loop.call_soon_threadsafe(turned.set)
             except RuntimeError:
                 return  # the loop is closed
-            if turned.wait(self._blocked_after_s):
-                continue
-            self._blocked_since = asked
-            seen = self._blockage()
-            self._on_blocked(seen)
             while not turned.wait(self._blocked_after_s):
+                self._blocked_s += self._blocked_after_s
+                if seen is None:
+                    seen = self._blockage()
+                    self._on_blocked(seen)
                 if self._leaving.is_set():
                     return
-            self.blockages.append(replace(seen, seconds=self._still_s))
-            self._blocked_since = None
+            if seen is not None:
+                self.blockages.append(replace(seen, seconds=self._blocked_s))
+                self._blocked_s = 0.0
 
     def _blockage(self) -> Blockage:
         task = asyncio.current_task(self._loop)
@@ -225,7 +219,7 @@ class LoopThread:
             code = frame.f_code
             where = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
         name = "a callback" if task is None else task.get_name()
-        return Blockage(name, where, self._still_s)
+        return Blockage(name, where, self._blocked_s)
 
 
 class _DaemonThreads(ThreadPoolExecutor):

@@ -184,6 +184,16 @@ def lasting_failures(connection: sqlite3.Connection, purpose: str, retries: int)
     return dict(rows.fetchall())
 
 
+def blocking_tasks(connection: sqlite3.Connection, purpose: str) -> list[str]:
+    """Ids of tasks, an episode of which failed with ``BlockedError``."""
+    rows = connection.execute(
+        "SELECT DISTINCT tasks.id" + _JOINED + " WHERE purpose = ? AND outcome = 'infra'"
+        " AND json_extract(record, '$.failure[1]') = 'BlockedError' ORDER BY tasks.id",
+        (purpose,),
+    )
+    return [task for (task,) in rows]
+
+
 def last_event(connection: sqlite3.Connection) -> int:
     """Number of the newest event; 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchone()[0])

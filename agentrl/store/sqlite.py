@@ -167,6 +167,11 @@ class SqliteStore:
         with self._reading("counting failures") as connection:
             return reading.lasting_failures(connection, purpose, retries)
 
+    def blocking_tasks(self, purpose: str) -> list[str]:
+        """Tasks of which an episode blocked the event loop until its run was given up."""
+        with self._reading("finding what blocked") as connection:
+            return reading.blocking_tasks(connection, purpose)
+
     def groups(
         self, *, purpose: str | None = None, iteration: int | None = None
     ) -> Iterator[Group]:

@@ -28,6 +28,7 @@ def test_every_error_is_listed_and_everything_listed_exists() -> None:
         (errors.SchemaVersionError, errors.DataError),
         (errors.EpisodeError, errors.AgentRLError),
         (errors.DeadlineError, errors.EpisodeError),
+        (errors.BlockedError, errors.EpisodeError),
         (errors.AbandonedError, errors.EpisodeError),
         (errors.PoisonedTaskError, errors.EpisodeError),
         (errors.EngineError, errors.EpisodeError),
