@@ -42,6 +42,7 @@ PAGE_BYTES = 4 * 2**20
 STEPS_PER_PAGE = 16
 PARENT_CHECK_S = 2.0
 FRAMES_SHOWN = 4
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 LONGEST_ERROR = 20_000
 _KINDS = {name: kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)}
 
@@ -343,6 +344,16 @@ def _end_group() -> None:
     os._exit(1)
 
 
+def _go_on_when_orphaned() -> None:
+    """Have the kernel continue this process when its trainer dies: a stopped one sees nothing."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+    except (ImportError, OSError, AttributeError):
+        return  # not Linux, or an interpreter without ctypes: only stopped processes are left
+
+
 async def _serve(channel: socket.socket, grace_s: float) -> None:
     worker = _Worker(channel, grace_s / 2)
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
@@ -373,6 +384,7 @@ def main(arguments: Sequence[str]) -> None:
     descriptor, grace_s = arguments
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)  # not for the processes that environments start
+    _go_on_when_orphaned()
     work: Coroutine[Any, Any, None] = _serve(channel, float(grace_s))
     asyncio.run(work)
 

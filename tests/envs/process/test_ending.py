@@ -163,7 +163,9 @@ def closed(tmp_path: Path) -> int:
     return ledger.read_text().split().count("close") if ledger.exists() else 0
 
 
-@pytest.mark.parametrize(("fault", "sibling"), [("hang", ""), ("block", ""), ("hang", "sibling")])
+@pytest.mark.parametrize(
+    ("fault", "sibling"), [("hang", ""), ("block", ""), ("stop", ""), ("hang", "sibling")]
+)
 def test_a_killed_trainer_leaves_no_worker(fault: str, sibling: str, tmp_path: Path) -> None:
     process = trainer(tmp_path, fault=fault, sibling=sibling)
     with process:
@@ -173,6 +175,8 @@ def test_a_killed_trainer_leaves_no_worker(fault: str, sibling: str, tmp_path: P
         workers = [one for one in workers if one.pid == os.getsid(one.pid)]
         siblings = [one for one in family if one not in workers]
         assert (len(workers), len(siblings)) == (2, 1 if sibling else 0)
+        if fault == "stop":
+            wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in workers))
         os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not any(one.is_running() and not is_dead(one) for one in workers))
         for one in siblings:
