@@ -22,7 +22,7 @@ from agentrl.core.trajectory import (
 from agentrl.dialects.choice import AUTO
 from agentrl.learn.schedule import check_schedule
 from agentrl.models.loading import resolve_model
-from agentrl.registry import make, names, resolve
+from agentrl.registry import make, names, resolve, verify
 
 __all__ = ["check_playing", "check_training"]
 
@@ -211,13 +211,7 @@ def _check_credit(number: int, stage: ReinforceStage, credit: CreditEstimator) -
 
     Whether it does is seen by what it says of two groups of one, one won and one lost.
     """
-    given = {one.name for one in stage.annotators}
-    if getattr(credit, "needs", ()) and not given:
-        raise ConfigError(
-            f"stages.{number}: credit '{stage.credit.name}' needs "
-            f"{', '.join(credit.needs)} on every step, and no annotator adds it: set "  # type: ignore[attr-defined]
-            f"stages.{number}.annotators (agentrl list annotator)"
-        )
+    _require_annotations(number, stage, tuple(getattr(credit, "needs", ())))
     if stage.group_size > 1:
         return
     try:
@@ -230,6 +224,35 @@ def _check_credit(number: int, stage: ReinforceStage, credit: CreditEstimator) -
             "a group, and a group of one would never give any signal: set group_size to 2 or more "
             "(8 is usual), or choose another credit (agentrl list credit)"
         )
+
+
+def _require_annotations(number: int, stage: ReinforceStage, needs: tuple[str, ...]) -> None:
+    """Refuse credit that reads what no annotator of the stage adds.
+
+    An annotator that does not say what it ``gives`` may give anything.
+    """
+    annotators = [
+        verify("annotator", one.name, one.options, ("learner",)) for one in stage.annotators
+    ]
+    given = {name for one in annotators for name in getattr(one, "gives", needs)}
+    missing = [name for name in needs if name not in given]
+    if not missing:
+        return
+    installed = {
+        name: getattr(resolve("annotator", name), "gives", ()) for name in names("annotator")
+    }
+    found = [name for name, gives in known.items() if set(gives) & set(missing)]
+    if found:
+        advice = f"set stages.{number}.annotators: [{', '.join(f'{{name: {x}}}' for x in found)}]"
+    else:
+        advice = (
+            f"no installed annotator gives it: name one of your own in stages.{number}.annotators "
+            "('module:Class', docs/explanation/credit.md), or choose a credit that needs none"
+        )
+    raise ConfigError(
+        f"stages.{number}: credit '{stage.credit.name}' needs {', '.join(missing)} on the steps, "
+        f"which only a model can add, and no annotator of the stage adds it: {advice}"
+    )
 
 
 def _group_of_one(name: str, reward: float) -> Group:

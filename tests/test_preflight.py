@@ -13,6 +13,7 @@ from rich.console import Console
 
 from agentrl.core.errors import AgentRLError, ConfigError, DataError
 from agentrl.core.task import Task
+from agentrl.core.trajectory import Group
 from agentrl.envs.toy import CorridorEnv, ToyFactory
 from agentrl.play import rollout
 from agentrl.preflight import check_playing, check_training
@@ -214,3 +215,41 @@ def test_credit_that_needs_annotations_is_refused_without_an_annotator(tmp_path:
     given = "{name: bipace}, annotators: [{name: hidden_states}]"
     annotated = stage.replace("{name: bipace}", given)
     check_training(tiny_run(tmp_path / "run", (annotated,)))
+    wrong = annotated.replace("hidden_states", "hiden_states")
+    with pytest.raises(ConfigError, match="unknown annotator 'hiden_states'; did you mean"):
+        check_training(tiny_run(tmp_path / "run", (wrong,)))
+    optioned = annotated.replace("{name: hidden_states}", "{name: hidden_states, options: {x: 1}}")
+    with pytest.raises(ConfigError, match="annotator 'hidden_states' has no option 'x'"):
+        check_training(tiny_run(tmp_path / "run", (optioned,)))
+
+
+class Giver:
+    """An annotator that does not say what it gives."""
+
+    def __init__(self, learner: object) -> None:
+        """Take what every annotator is given."""
+
+    def annotate(self, groups: Sequence[Group]) -> Sequence[Group]:
+        return groups
+
+
+class Judge(Giver):
+    """An annotator that says what it gives."""
+
+    gives = ("votes",)
+
+
+def test_an_annotator_counts_for_what_it_says_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+
+    def stage(credit: str, annotator: str) -> str:
+        annotators = f"[{{name: 'tests.test_preflight:{annotator}'}}]"
+        more = f"group_size: 2, credit: {{name: {credit}}}, annotators: {annotators}"
+        return RL.replace("group_size: 2", more)
+
+    check_training(tiny_run(tmp_path / "run", (stage("rlanything", "Judge"),)))
+    check_training(tiny_run(tmp_path / "run", (stage("spa", "Giver"),)))
+    with pytest.raises(ConfigError, match=r"needs progress on the steps.*no annotator of"):
+        check_training(tiny_run(tmp_path / "run", (stage("spa", "Judge"),)))

@@ -12,7 +12,8 @@
 | ``node`` | the tree node the step belongs to | TreeRL |
 | ``prefix``, ``exemplar`` | replayed from another episode; shown to be right | R3L |
 
-An estimator lists the annotations without which it has nothing to say in ``needs``.
+An estimator lists the annotations without which it has nothing to say in ``needs``, an annotator
+those that it adds in ``gives``: a run whose stage lacks one is refused before it starts.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class HiddenStates:
 
     learner: Learner
     layer: int = -1
+    gives: ClassVar[tuple[str, ...]] = ("hidden",)
 
     def annotate(self, groups: Sequence[Group]) -> Sequence[Group]:
         """The groups with ``hidden`` on their steps.
