@@ -241,7 +241,7 @@ def _require_annotations(number: int, stage: ReinforceStage, needs: tuple[str, .
     installed = {
         name: getattr(resolve("annotator", name), "gives", ()) for name in names("annotator")
     }
-    found = [name for name, gives in known.items() if set(gives) & set(missing)]
+    found = [name for name, gives in installed.items() if set(gives) & set(missing)]
     if found:
         advice = f"set stages.{number}.annotators: [{', '.join(f'{{name: {x}}}' for x in found)}]"
     else:
