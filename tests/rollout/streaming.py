@@ -20,7 +20,6 @@ GROUPS, SIZE = 6, 3
 
 
 def played_into(store: SqliteStore, slow_from: int = GROUPS) -> tuple[Runner, list[GroupRequest]]:
- -> tuple[Runner, list[GroupRequest]]:
     """A runner that records in ``store``; tasks from ``slow_from`` on never end their reset."""
     factory = corridor()
     asked = requests(factory, GROUPS, SIZE)
