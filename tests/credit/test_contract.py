@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentrl.core.errors import DataError
 from agentrl.core.protocols import CreditEstimator
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.credit import (
@@ -74,6 +75,12 @@ def test_every_estimator_keeps_the_contract(estimator: CreditEstimator) -> None:
     assert_contract(CHECKS, estimator)
 
 
+def _repaired(one: Group) -> Group:
+    """The group with every trajectory made one of its task."""
+    task = one.task.id
+    return replace(one, trajectories=tuple(replace(t, task_id=task) for t in one.trajectories))
+
+
 @dataclass
 class Spoiled:
     """An estimator with one planted fault."""
@@ -84,7 +91,14 @@ class Spoiled:
     def assign(self, groups: Sequence[Group]) -> CreditResult:
         """Credit of GiGPO, spoiled."""
         self.calls += 1
-        result = GiGPO().assign(groups)
+        if self.fault == "careless":
+            return GiGPO().assign([_repaired(one) for one in groups])
+        try:
+            result = GiGPO().assign(groups)
+        except DataError as error:
+            raise DataError("bad data" if self.fault == "nameless" else str(error)) from None
+        if self.fault == "nameless":
+            return result
         trajectories = [one for each in groups for one in each.trajectories]
 
         def change(value: Any) -> CreditResult:
@@ -129,6 +143,8 @@ class Spoiled:
         ("batch", "another group in the batch"),
         ("order", "the trajectories' order"),
         ("nan metric", "metric 'x' is nan"),
+        ("careless", "a trajectory of another task was accepted"),
+        ("nameless", "a NaN reward is refused without naming 'g/b': bad data"),
     ],
 )
 def test_the_contract_finds_planted_faults(fault: str, words: str) -> None:

@@ -18,6 +18,7 @@ from agentrl.core.protocols import CreditEstimator
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import CreditResult, Group, Step, Trajectory
 from agentrl.credit.annotations import annotate
+from agentrl.credit.diagnostics import with_diagnostics
 from agentrl.testing.contract import ContractViolation, require
 from agentrl.testing.episodes import act, episode, failed_episode, group, summary
 
@@ -67,7 +68,7 @@ def parts_have_the_same_shape(estimator: CreditEstimator) -> None:
         _require_shape(f"part '{name}'", part, groups)
     for name, labels in result.groups.items():
         _require_shape(f"partition '{name}'", labels, groups)
-    for name, value in result.metrics.items():
+    for name, value in with_diagnostics(groups, result).metrics.items():
         require(math.isfinite(value), f"metric '{name}' is {value}; give a finite number")
 
 
@@ -166,19 +167,35 @@ def better_gets_more(estimator: CreditEstimator) -> None:
 
 
 def wrong_data_is_refused(estimator: CreditEstimator) -> None:
-    """NaN or infinite rewards and trajectories given twice raise DataError."""
-    good = episode("a", ("kitchen", 1.0))
-    for what, wrong in (
-        ("a NaN reward", [group("g", good, episode("b", ("kitchen", math.nan)))]),
-        ("an infinite reward", [group("g", good, episode("b", ("kitchen", math.inf)))]),
-        ("a trajectory twice", [group("g", good, good)]),
-        ("a group twice", [group("g", good), group("g", good)]),
+    """What would be averaged wrongly raises DataError, which names the trajectory (or group)."""
+    good, bad = episode("a", ("kitchen", 1.0)), episode("b", ("kitchen", 0.0), ("attic", 0.0))
+    foreign = group("h", bad).trajectories[0]
+    pair = group("g", good, bad)
+    for what, wrong, name in (
+        ("a NaN reward", [group("g", good, episode("b", ("kitchen", math.nan)))], "g/b"),
+        ("an infinite reward", [group("g", good, episode("b", ("kitchen", math.inf)))], "g/b"),
+        ("a trajectory twice", [group("g", good, good)], "g/a"),
+        ("a group twice", [pair, pair], "g"),
+        ("a step twice", [_with(pair, steps=(bad.steps[0], bad.steps[0]))], "g/b"),
+        ("a trajectory of another task", [_with(pair, task_id=foreign.task_id)], "g/b"),
+        ("a trajectory that ended without a step", [_with(pair, steps=())], "g/b"),
     ):
         try:
             _assign(estimator, wrong)
-        except DataError:
+        except DataError as error:
+            require(
+                f"'{name}'" in str(error),
+                f"{what} is refused without naming '{name}': {error}; say group, trajectory and "
+                "step (Columns.where does it)",
+            )
             continue
         raise ContractViolation(f"{what} was accepted; raise DataError (columns_of does it)")
+
+
+def _with(pair: Group, **changes: Any) -> Group:
+    """``pair`` with its second trajectory changed."""
+    first, second = pair.trajectories
+    return replace(pair, trajectories=(first, replace(second, **changes)))
 
 
 def nothing_gives_nothing(estimator: CreditEstimator) -> None:
