@@ -25,7 +25,8 @@
 An estimator is one file: a frozen dataclass of options with ``assign(groups) -> CreditResult``.
 ``columns.py`` turns groups into columns and decides who takes part, ``episode.py`` is the part most
 of them share, ``annotations.py`` what only a model can know (``hidden_states.py`` is the annotator
-of BiPACE), ``functional/`` the mathematics.
+of BiPACE), ``functional/`` the mathematics. ``diagnostics.py`` says what came of it in numbers,
+``compared.py`` in words: what each part compares (``agentrl credit explain``).
 docs/explanation/credit.md explains them and says how to add one.
 """
 
@@ -33,6 +34,7 @@ from agentrl.credit.annotations import AnnotatedStep, annotate
 from agentrl.credit.bipace import BiPACE
 from agentrl.credit.columns import Columns, columns_of, credit_result
 from agentrl.credit.combined import Combined
+from agentrl.credit.diagnostics import diagnose, with_diagnostics
 from agentrl.credit.dr_grpo import DrGRPO
 from agentrl.credit.gigpo import GiGPO
 from agentrl.credit.grpo import GRPO
@@ -77,4 +79,6 @@ __all__ = [
     "annotate",
     "columns_of",
     "credit_result",
+    "diagnose",
+    "with_diagnostics",
 ]

@@ -97,13 +97,17 @@ def _penalised(penalty: float, what: str) -> str:
     return f"{what} less {penalty:g} if invalid" if penalty else what
 
 
+def _word(penalty: float, what: str) -> str:
+    return f"penalised {what}" if penalty else what
+
+
 def _episode(columns: Columns, options: EpisodeOptions) -> Compared:
     penalty = options.invalid_action_penalty
     return Compared(
         part="episode",
         rule=f"{_penalised(penalty, 'score of the trajectory')}, minus the mean of the group's "
         f"{entries_of(options)}{_spread(options.normaliser)}",
-        what=_penalised(penalty, "score"),
+        what=_word(penalty, "score"),
         values=penalised_scores(columns, penalty),
         weights=_entries(columns, options),
         entries="steps" if entries_of(options) == "rows" else "trajectories",
@@ -118,7 +122,7 @@ def _state(columns: Columns, options: GiGPO | OPID) -> Compared:
         f"{options.discount:g}), minus the mean of the steps taken in the same state"
         f"{_spread(options.normaliser)})",
         within="anchor",
-        what=_penalised(penalty, "return"),
+        what=_word(penalty, "return"),
         values=penalised_returns(columns, options),
     )
 
@@ -151,7 +155,7 @@ def _rloo(estimator: RLOO, columns: Columns) -> tuple[Compared, ...]:
             part="episode",
             rule=f"{_penalised(penalty, 'score of the trajectory')}, minus the mean of the others: "
             "n / (n - 1) x (own - mean of all n)",
-            what=_penalised(penalty, "score"),
+            what=_word(penalty, "score"),
             values=penalised_scores(columns, penalty),
             weights=_entries(columns, estimator),
             entries="steps" if entries_of(estimator) == "rows" else "trajectories",
@@ -189,7 +193,7 @@ def _pass_at_k(estimator: PassAtK, columns: Columns) -> tuple[Compared, ...]:
             part="episode",
             rule=f"only the best trajectory of the group: its margin over the second{divided}; "
             "all others get 0",
-            what=_penalised(estimator.invalid_action_penalty, "score"),
+            what=_word(estimator.invalid_action_penalty, "score"),
             values=np.asarray(own, dtype=np.float64),
             weights=each,
             entries="trajectories",
@@ -207,7 +211,7 @@ def _reinforce_plus_plus(estimator: REINFORCEPlusPlus, columns: Columns) -> tupl
             rule=f"{_penalised(penalty, 'return')} (discount {estimator.discount:g}), minus the "
             "mean over the batch's sampled tokens, divided by their spread",
             within=BATCH,
-            what=_penalised(penalty, "return"),
+            what=_word(penalty, "return"),
             values=returns - np.where(columns.valid, 0.0, penalty),
             weights=sampled_tokens(columns),
             entries="tokens",
@@ -238,7 +242,7 @@ def _hgpo(estimator: HGPO, columns: Columns) -> tuple[Compared, ...]:
                 f", minus the mean of the steps whose last {k} states agree{spread}; its share of "
                 f"the mean over levels k by {depth}, those where the step is alone left out",
                 within=f"context_{k}",
-                what=_penalised(penalty, "return"),
+                what=_word(penalty, "return"),
                 values=returns,
                 ddof=0,
             )
@@ -263,7 +267,7 @@ def _bipace(estimator: BiPACE, columns: Columns) -> tuple[Compared, ...]:
             part="step",
             rule=f"{estimator.step_weight:g} x ({rule}; discount {estimator.discount:g})",
             within="cluster",
-            what=own,
+            what=_word(penalty, "return"),
             values=penalised_returns(columns, estimator),
         ),
     )
