@@ -47,6 +47,11 @@ class LoopWatch:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    @property
+    def watching(self) -> bool:
+        """Whether its thread is there."""
+        return self._thread is not None
+
     def enter(self, name: str) -> float:
         """The tool ``name`` holds the loop from now on; returns when that began."""
         started = self._clock()

@@ -132,7 +132,7 @@ def definitions_of(source: Any) -> tuple[Definition, ...]:
                 f"{_origin(kind)} has both __call__ and methods marked with @tool "
                 f"({', '.join(marked)}); a class is one tool, or several"
             )
-        return (_of_class(kind),)
+        return (_of_class(source, kind),)
     if not marked:
         raise ConfigError(
             f"{_shown(source)} is no tool: give a function, a class with __call__ or with methods "
@@ -146,15 +146,15 @@ def definitions_of(source: Any) -> tuple[Definition, ...]:
     )
 
 
-def _of_class(kind: type) -> Definition:
+def _of_class(source: Any, kind: type) -> Definition:
     call = _unbound(kind, "__call__")
     text = kind.__doc__
     if text is None or (is_dataclass(kind) and text.startswith(f"{kind.__name__}(")):
         text = call.__doc__  # a dataclass writes itself a docstring that says nothing
-    name = getattr(kind, "name", None)
+    name = getattr(source, "name", None)
     if not isinstance(name, str):
         name = _WORDS.sub("_", kind.__name__).lower()
-    return _define(name, text, kind, call, "__call__", _origin(kind))
+    return _define(name, text, source, call, "__call__", _origin(kind))
 
 
 def _of_function(call: Any, source: Any, method: str, origin: str) -> Definition:
