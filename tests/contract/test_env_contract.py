@@ -21,10 +21,13 @@ from agentrl.testing.contract import assert_contract, run_checks
 from agentrl.testing.contracts.env import CHECKS
 from agentrl.testing.faults import Fault, FaultyFactory
 
+SUMS = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(40)]
+OPTIONS: dict[str, dict[str, Any]] = {"tools": {"tasks": SUMS, "tools": ["calculator"]}}
+
 
 @pytest.mark.parametrize("name", names("env"))
 def test_built_in_environments_keep_the_contract(name: str) -> None:
-    assert_contract(CHECKS, lambda: make("env", name))
+    assert_contract(CHECKS, lambda: make("env", name, OPTIONS.get(name)))
 
 
 def test_a_wrapper_without_fault_keeps_the_contract() -> None:

@@ -70,8 +70,12 @@ def _message(said: Any, task: Task) -> Message:
         return said
     if isinstance(said, str):
         return Message("assistant", said)
-    calls = [said] if isinstance(said, ToolCall) else list(said)
-    if not calls or not all(isinstance(one, ToolCall) for one in calls):
+    calls: Any = [said] if isinstance(said, ToolCall) else said
+    if not (
+        isinstance(calls, list | tuple)
+        and calls
+        and all(isinstance(one, ToolCall) for one in calls)
+    ):
         raise DataError(
             f"the expert of env '{task.env}' yielded {said!r}; expected a ToolCall, a list of "
             "them, a text or a Message"

@@ -28,6 +28,7 @@ from agentrl.tools.toolbox import OpenTools, Toolbox
 
 __all__ = ["CHECKS", "ToolSubject", "made_up"]
 
+OPENINGS = 2
 ODD_STRINGS = ("", " ", "x" * 100_000, "\u202e\U0001f600\x1b[31m", "{}%s\\'\"`$(id)", "../../etc")
 _TASK = Task("contract", "contract", "train")
 
@@ -226,10 +227,10 @@ async def global_randomness_is_left_alone(subject: ToolSubject) -> None:
 async def closing_frees_it(subject: ToolSubject) -> None:
     """Episodes are opened and closed quickly, one after another."""
     started = time.perf_counter()
-    for _ in range(20):
+    for _ in range(OPENINGS):
         async with subject.opened():
             pass
-    each = (time.perf_counter() - started) / 20
+    each = (time.perf_counter() - started) / OPENINGS
     require(
         each < 1.0,
         f"making and closing it takes {each:.1f} s an episode; make what is dear once (shared = "
