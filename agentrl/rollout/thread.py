@@ -116,6 +116,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(rooted(), self._loop)
         try:
             while not concurrent.futures.wait((future,), timeout=POLL_S).done:
+                if not self._thread.is_alive():
+                    raise EpisodeError("the event loop was stopped by a part of the run. Stopping")
                 if self.blocked:
                     blockage = self._blockage()
                     on_given_up(blockage.task, blockage.seconds)
@@ -168,27 +170,29 @@ class LoopThread:
         traceback: TracebackType | None,
     ) -> None:
         self._leaving.set()
+        early = not self._thread.is_alive()  # a part has stopped the loop
         if not self.blocked:
             self._cancel()
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(1.0 if self.blocked else self._teardown_s)
         if self._thread.is_alive():
             _LOG.warning("%s. Its thread is left behind", self._blockage())
-        else:
-            self._loop.close()
+            return
+        if early:
+            self._loop.run_until_complete(self._cancelled(None))  # by nobody else any more
+        self._loop.close()
 
     def _cancel(self, root: list[asyncio.Task[Any]] | None = None) -> None:
-        """Cancel ``root`` and let it close what it opened; for ``None`` all that still runs."""
-
-        async def cancel() -> None:
-            every = asyncio.all_tasks() - {asyncio.current_task()} if root is None else root
-            for one in every:
-                one.cancel()
-            if every:
-                await asyncio.wait(every, timeout=self._teardown_s)
-
-        ended = asyncio.run_coroutine_threadsafe(cancel(), self._loop)
+        ended = asyncio.run_coroutine_threadsafe(self._cancelled(root), self._loop)
         concurrent.futures.wait((ended,), timeout=self._teardown_s + POLL_S)
+
+    async def _cancelled(self, root: list[asyncio.Task[Any]] | None) -> None:
+        """Cancel ``root`` and let it close what it opened; for ``None`` all that still runs."""
+        every = asyncio.all_tasks() - {asyncio.current_task()} if root is None else root
+        for one in every:
+            one.cancel()
+        if every:
+            await asyncio.wait(every, timeout=self._teardown_s)
 
     # The second thread
 
