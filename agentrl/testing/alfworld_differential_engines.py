@@ -177,6 +177,7 @@ class OriginalEngine:
                 stderr=self._errors,
                 text=True,
                 encoding="utf-8",
+                errors="replace",
             )
         except OSError as error:
             self._errors.close()

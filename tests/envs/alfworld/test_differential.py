@@ -295,6 +295,7 @@ def test_a_process_answers_as_the_engine_in_it(
     [
         ("echo sorry >&2; exit 7", EnvDiedError, "status 7; its last words: sorry"),
         ("echo hello", EnvError, "expected a line of JSON"),
+        (r"printf '\377\n'", EnvError, "expected a line of JSON"),
         ("echo '[1]'", EnvError, "expected its versions"),
         ("exec sleep 60", DeadlineError, "did not answer within 0.2 s"),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.envs.alfworld import TASK_TYPES
 from agentrl.testing.alfworld_differential import compare_games, draw_games
 from agentrl.testing.alfworld_differential_engines import OriginalEngine
 
@@ -24,9 +23,10 @@ def package() -> str:
     pytest.skip(reason)
 
 
-def test_a_game_of_every_task_type_is_the_same_on_both_engines(root: Path, package: str) -> None:
-    folders = draw_games(root, len(TASK_TYPES))
+def test_a_game_of_every_split_is_the_same_on_both_engines(root: Path, package: str) -> None:
+    folders = draw_games(root, 4)
     comparison = compare_games(root, folders, OriginalEngine, steps=3, odd=0.3)
     assert "\n".join(comparison.wrong()) == ""
     assert comparison.versions[package].startswith("0.4.")
-    assert comparison.total.won == len(TASK_TYPES)
+    assert (comparison.total.games, comparison.total.won) == (4, 4)
+    assert len(comparison.by(lambda game: game.task_type)) >= 3
