@@ -77,6 +77,22 @@ def test_the_custom_environment_is_learned(script: Script, monkeypatch: pytest.M
     assert after > 0.85
 
 
+def test_the_custom_tool_is_learned(
+    script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The whole example too: half a minute of one core.
+    monkeypatch.syspath_prepend(EXAMPLES)
+    assert [one for one in check_plugin("env", "custom_tool:cards") if not one.ok] == []
+    with pytest.raises(SystemExit) as ended:
+        script("custom_tool.py", f"run_dir={tmp_path / 'run'}")
+    assert ended.value.code == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["before"]["infra_failures"] == report["after"]["infra_failures"] == 0
+    assert 0.3 < report["before"]["success"] < 0.75  # the clone hardly listens, as its expert
+    assert report["after"]["success"] > report["before"]["success"] + 0.1
+    assert len((EXAMPLES / "custom_tool.py").read_text().splitlines()) < 60
+
+
 def test_real_games_are_trained_on(games: Path, tmp_path: Path) -> None:
     report = agentrl(
         *("train", EXAMPLES / "alfworld_real.yaml"),
