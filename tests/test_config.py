@@ -166,6 +166,15 @@ def test_an_unknown_key_is_answered_with_the_nearest(source: dict[str, Any], mes
             "kind=gated has no clip, got 1: remove it",
         ),
         (
+            {**MINIMAL, "rollout": {"straggler_timeout_s": 5}},
+            "rollout: Value error, straggler_timeout_s abandons what comes after a quorum",
+        ),
+        (
+            {**MINIMAL, "rollout": {"stall_timeout_s": 600}},
+            "stall_timeout_s=600 must exceed the longest deadline, 600 s",
+        ),
+        ({**MINIMAL, "store": {"synchronous": "off"}}, "store.synchronous: Input should be"),
+        (
             stages({"kind": "rl", "tasks_per_iteration": 2, "updates_per_iteration": 3}),
             "updates_per_iteration=3 exceeds tasks_per_iteration=2: a group is never split",
         ),

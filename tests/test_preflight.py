@@ -87,6 +87,13 @@ def test_credit_that_compares_across_groups_may_have_groups_of_one(tmp_path: Pat
         (["evaluation.early_stop_success=0.9", "evaluation.every=0"], "needs validations"),
         (["learner.schedule=linear", "learner.warmup_updates=2"], "stages.0: learner.warmup_upd"),
         (["learner.distillation={}"], "stages.1.learner.distillation draws towards a teacher's"),
+        (["rollout.tokens_in_flight=255"], "less than one step may need (agent.max_tokens=256)"),
+        (["rollout.episode_timeout_s=600"], "makes a failure of what agent.max_seconds=600 would"),
+        (["rollout.quorum=4"], "rollout.quorum=4 is more than stages.1.group_size=3"),
+        (
+            ["learner.distillation={}", "stages.1.annotators=[{name: hidden_states}]"],
+            "no annotator of the stage gives them (step_teacher_logprobs or episode_teacher",
+        ),
         (["deterministic=true", "threads=2"], "deterministic needs one thread, got threads=2"),
         (["deterministic=true", "model.device=auto"], "deterministic holds on a CPU only"),
         (["deterministic=true", "engine.options.deterministic=false"], "remove one"),

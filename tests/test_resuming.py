@@ -54,6 +54,8 @@ def refusal(run_dir: Path, *overrides: str, kind: type[AgentRLError] = ConfigErr
     [
         "rollout.concurrency=3",
         "rollout.retries=0",
+        "rollout={poison_after: 0, step_timeout_s: 5, backoff_s: 9}",
+        "store.synchronous=full",
         "checkpoints={every: 1, keep: 7}",
         "stages.1.max_seconds=60",
         "threads=4",
@@ -78,6 +80,7 @@ def test_what_changes_no_result_may_be_changed(tmp_path: Path, override: str) ->
         ("env.options.max_rooms=4", "env.options.max_rooms (3 -> 4)"),
         ("env.options.new=1", "env.options.new (None -> 1)"),
         ("evaluation.tasks=3", "evaluation.tasks (4 -> 3)"),
+        ("rollout.quorum=2", "rollout.quorum (0 -> 2)"),
     ],
 )
 def test_what_makes_another_run_is_refused_by_name(
