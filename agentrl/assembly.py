@@ -25,6 +25,7 @@ from agentrl.dialects.hermes import HERMES
 from agentrl.dialects.reading import Dialect
 from agentrl.dialects.writing import format_call
 from agentrl.registry import make, resolve
+from agentrl.renderers.encoding import TextEncoder
 from agentrl.renderers.plain import describe_tools
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.rollout.thread import LoopThread
@@ -231,6 +232,7 @@ def assemble(
         agent = _agent(config, model, words)
         try:
             _check_context(config, agent)
+            _fit_tools(factory, words, config.agent.max_tokens)
             yield Parts(config, factory, model, words, agent, loop)
         finally:
             if not loop.blocked:
@@ -301,6 +303,14 @@ def _check_context(config: RunConfig, agent: Agent) -> None:
             f"agent.max_tokens={config.agent.max_tokens} is more than the {context} tokens that "
             "the model and the engine's context_tokens allow for prompt and answer: lower it"
         )
+
+
+def _fit_tools(factory: EnvFactory, tokenizer: Any, room_tokens: int) -> None:
+    """Tell an environment with tools how much of a prompt their results may take."""
+    fit = getattr(factory, "fit_to", None)
+    if fit is not None:
+        encoder = TextEncoder(tokenizer)
+        fit(lambda text: len(encoder.encode_text(text)), room_tokens)
 
 
 def _memory_maker(memory: PluginConfig) -> Callable[[], Memory]:
