@@ -20,6 +20,7 @@ from agentrl.core.trajectory import (
     Trajectory,
 )
 from agentrl.dialects.choice import AUTO
+from agentrl.learn.rows import TEACHERS
 from agentrl.learn.schedule import check_schedule
 from agentrl.models.loading import resolve_model
 from agentrl.registry import make, names, resolve, verify
@@ -44,6 +45,7 @@ def check_training(config: RunConfig) -> EnvFactory:
     for number, stage in enumerate(config.stages):
         if isinstance(stage, ReinforceStage):
             _check_credit(number, stage, make("credit", stage.credit.name, stage.credit.options))
+            _require_teacher(number, stage, _learner(config, stage))
         elif not isinstance(factory, Demonstrator):
             raise ConfigError(
                 f"stages.{number} (clone) needs an expert, and the environment "
@@ -176,17 +178,10 @@ def _training_problems(config: RunConfig) -> Iterator[str]:
                 f"rollout.quorum={config.rollout.quorum} is more than stages.{number}.group_size="
                 f"{stage.group_size}: lower the quorum or raise the size"
             )
-        learner = LearnerConfig.model_validate({**config.learner.model_dump(), **stage.learner})
         try:
-            _check_schedule(learner, stage)
+            _check_schedule(_learner(config, stage), stage)
         except ConfigError as error:
             yield f"stages.{number}: {error}"
-        if isinstance(stage, ReinforceStage) and learner.distillation and not stage.annotators:
-            yield (
-                f"stages.{number}.learner.distillation draws towards a teacher's "
-                "log-probabilities, and no annotator gives them: set "
-                f"stages.{number}.annotators (agentrl list annotator), or remove distillation"
-            )
 
 
 def _trainable(config: RunConfig) -> bool:
@@ -196,6 +191,25 @@ def _trainable(config: RunConfig) -> bool:
         return name == "hf"
     engine = resolve("engine", name)
     return not isinstance(engine, type) or hasattr(engine, "set_version")
+
+
+def _learner(config: RunConfig, stage: CloneStage | ReinforceStage) -> LearnerConfig:
+    return LearnerConfig.model_validate({**config.learner.model_dump(), **stage.learner})
+
+
+def _require_teacher(number: int, stage: ReinforceStage, learner: LearnerConfig) -> None:
+    """Refuse a distillation term without anyone who gives a teacher's log-probabilities."""
+    if learner.distillation is None:
+        return
+    annotators = [
+        verify("annotator", one.name, one.options, ("learner",)) for one in stage.annotators
+    ]
+    if not any(set(getattr(one, "gives", TEACHERS)) & set(TEACHERS) for one in annotators):
+        raise ConfigError(
+            f"stages.{number}.learner.distillation draws towards a teacher's log-probabilities, "
+            f"and no annotator of the stage gives them ({' or '.join(TEACHERS)}): name one in "
+            f"stages.{number}.annotators (agentrl list annotator), or set distillation: null"
+        )
 
 
 def _check_schedule(learner: LearnerConfig, stage: CloneStage | ReinforceStage) -> None:

@@ -5,8 +5,7 @@
 | ``hidden`` | hidden state of the prompt's last token, d numbers | BiPACE |
 | ``progress`` | estimated progress that the step made | SPA |
 | ``votes`` | a judge's votes, each 1, -1 or ``None`` (not understood) | RLAnything |
-| ``episode_teacher_logprobs``, ``step_teacher_logprobs`` | one per sampled token | OPID, and the
-learner's distillation term |
+| ``episode_teacher_logprobs``, ``step_teacher_logprobs`` | one per sampled token | OPID, learner |
 | ``skill_reward`` | reward of a step of kind ``skill`` | SEED |
 | ``belief_entropy`` | uncertainty left by a step of kind ``summary`` | MMPO |
 | ``blueprint``, ``role`` | the plan carried out; ``macro`` on the step that wrote it | HiMAC |

@@ -16,6 +16,7 @@ from agentrl.core.trajectory import Batch, CreditResult, Group, Row, Segment, St
 from agentrl.credit.annotations import annotations_of
 
 __all__ = [
+    "TEACHERS",
     "MaskedTokens",
     "TrajectoryWeighting",
     "batches_from_groups",

@@ -226,9 +226,9 @@ def test_pad_rows_and_unsampled_tokens_have_no_influence(name: str) -> None:
                     for value, sampled in zip(getattr(row, name), row.action_mask, strict=True)
                 )
                 for name, spoiled in (
-                    ("behaviour_logprobs", 1e30),
-                    ("proximal_logprobs", -1e30),
-                    ("advantages", 9.0),
+                    ("behaviour_logprobs", math.nan),
+                    ("proximal_logprobs", math.inf),
+                    ("advantages", math.nan),
                     ("teacher_logprobs", 3.0),
                 )
             },
