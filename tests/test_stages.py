@@ -12,8 +12,8 @@ import pytest
 
 from agentrl.agents.loop import Agent, Budgets
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
-from agentrl.core.protocols import Scores
-from agentrl.core.task import derive_seed
+from agentrl.core.protocols import EnvFactory, Scores
+from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import (
     Batch,
     CreditResult,
@@ -28,10 +28,11 @@ from agentrl.envs.toy import ToyFactory
 from agentrl.learn.rows import TrajectoryWeighting
 from agentrl.memory.transcript import Transcript
 from agentrl.memory.window import Window
-from agentrl.rollout.runner import Runner
+from agentrl.rollout.runner import Limits, Runner
 from agentrl.rollout.thread import LoopThread
 from agentrl.stages import Iteration, TaskCursor, clone_batches, reinforce_batches
 from agentrl.testing.characters import CharacterRenderer
+from agentrl.testing.faults import Fault, FaultyFactory
 
 FACTORY = ToyFactory(max_rooms=3, max_steps=6)
 COMMANDS = ("go left", "go right", "take key", "open door")
@@ -92,6 +93,8 @@ class Stage:
     learner: CountingLearner = field(default_factory=CountingLearner)
     settings: LearnerConfig = field(default_factory=LearnerConfig)
     penalty: float = 0.1
+    factory: EnvFactory = FACTORY
+    limits: Limits = field(default_factory=Limits)
     seconds: float = 0.0
 
     def batches(self, loop: LoopThread, *, done: int = 0, **settings: Any) -> Iterator[Batch]:
@@ -107,7 +110,7 @@ class Stage:
         )
 
         runner = Runner(
-            FACTORY,
+            self.factory,
             Agent(
                 engine=ScriptedEngine(Improvised()),
                 renderer=CharacterRenderer(),
@@ -115,6 +118,7 @@ class Stage:
                 sampling=Sampling(max_tokens=16),
                 action_format="bare",
             ),
+            limits=self.limits,
             on_trajectory=lambda _, one: self.stored.append(one.id),
         )
         return reinforce_batches(
@@ -229,6 +233,23 @@ def test_a_stage_ends_when_its_time_is_over(loop: LoopThread) -> None:
     stage = Stage()
     assert len(list(stage.batches(loop, iterations=50, max_seconds=9.0))) <= 6
     assert len(stage.iterations) == 3
+
+
+def test_an_iteration_whose_groups_were_all_discarded_trains_nothing_and_the_stage_goes_on(
+    loop: LoopThread,
+) -> None:
+    # Of each group of three the last trial fails for good; the quorum is three.
+    def last(task: Task, seed: int) -> bool:
+        return seed in {derive_seed(7, task.id, trial) for trial in (2, 5, 8)}
+
+    faulty = FaultyFactory(FACTORY, Fault("raise", "reset", chooses=last))
+    stage = Stage(factory=faulty, limits=Limits(retries=0, quorum=3))
+    assert list(stage.batches(loop)) == []
+    assert [len(one.groups) for one in stage.iterations] == [0, 0, 0]
+    counts = stage.iterations[-1].counts
+    assert counts is not None
+    assert (counts.requested, counts.finished, counts.failed, counts.discarded) == (12, 8, 4, 4)
+    assert stage.credited == []
 
 
 def cloned(loop: LoopThread, weighting: TrajectoryWeighting, **settings: Any) -> list[Batch]:

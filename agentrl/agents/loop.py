@@ -1,8 +1,8 @@
 """The episode loop: one task, one environment, one policy, one trajectory.
 
-Read it top to bottom: ``play`` is the whole of it. Three promises are kept here and nowhere else:
-sampled ids are never encoded again, nothing is sampled for an episode that is over, and whatever
-the machine does wrong becomes a ``Failure`` on the record, never a reward.
+Read it top to bottom: ``_play`` is the whole of it. Three promises are kept here and in ``flight``,
+which waits for all foreign code: sampled ids are never encoded again, nothing is sampled for an
+episode that is over, and whatever the machine does wrong becomes a ``Failure``, never a reward.
 """
 
 from __future__ import annotations

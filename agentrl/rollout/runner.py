@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from agentrl.agents.loop import Agent
 from agentrl.core.errors import EpisodeError
 from agentrl.core.protocols import EnvFactory
-from agentrl.core.trajectory import Failure, Group, StopReason, Trajectory
+from agentrl.core.trajectory import Failure, Group, Trajectory
 from agentrl.rollout.limits import GroupRequest, Limits
 from agentrl.rollout.poison import Poison
 from agentrl.rollout.stats import RolloutStats, cause
 from agentrl.rollout.stream import Stream
+from agentrl.rollout.turns import given_up
 
 __all__ = ["GroupRequest", "Limits", "Runner", "refuse_if_nothing_finished"]
 
@@ -96,19 +97,9 @@ class Runner:
             return
         flight, request = found
         self.stats.landed(flight)
-        episode = flight.episode
         why = f"{flight.waiting_for or 'the episode'} blocked the event loop for {blocked_s:.1f} s"
-        trajectory = Trajectory(
-            id=episode.id,
-            group_id=episode.group_id,
-            task_id=episode.task_id,
-            trial=episode.trial,
-            attempt=episode.attempt,
-            seed=episode.seed,
-            steps=tuple(flight.steps),
-            stop_reason=StopReason.FAILURE,
-            failure=Failure(flight.waiting_for or "episode", "BlockedError", why),
-        )
+        failure = Failure(flight.waiting_for or "episode", "BlockedError", why)
+        trajectory = given_up(flight.episode, failure, flight.steps)
         self.stats.ended(trajectory)
         self.on_trajectory(request, trajectory)
 

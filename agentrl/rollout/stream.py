@@ -12,18 +12,17 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from agentrl.agents.flight import Episode, Flight
+from agentrl.agents.flight import Flight
 from agentrl.agents.gate import TokenGate
 from agentrl.agents.loop import play
 from agentrl.core.errors import DataError, EpisodeError
-from agentrl.core.task import derive_seed
-from agentrl.core.trajectory import Failure, Group, StopReason, Trajectory
+from agentrl.core.trajectory import Failure, Group, Trajectory
+from agentrl.rollout.health import Health, stalled
 from agentrl.rollout.limits import GroupRequest, pause_before
-from agentrl.rollout.stats import cause
+from agentrl.rollout.turns import GroupInPlay, Turn, check_same, given_up
 
 if TYPE_CHECKING:
     from agentrl.rollout.runner import Runner
@@ -32,40 +31,6 @@ __all__ = ["Stream"]
 
 # Recorded with one of these, an episode is not played again by a resumed run.
 SETTLED = ("AbandonedError", "BlockedError", "PoisonedTaskError")
-
-
-@dataclass(slots=True)
-class _Play:
-    """A group being played."""
-
-    number: int
-    request: GroupRequest
-    results: list[Trajectory | None]
-    begun: bool = False
-    cut: bool = False
-    left: int = 0
-    finished: int = 0
-    cutter: asyncio.TimerHandle | None = None
-
-
-@dataclass(slots=True, order=True)
-class _Turn:
-    """The next attempt at one episode; older groups go first."""
-
-    number: int
-    member: int
-    play: _Play = field(compare=False)
-    attempt: int = field(compare=False)
-    last: int = field(compare=False)
-    flight: Flight | None = field(default=None, compare=False)
-    task: asyncio.Task[None] | None = field(default=None, compare=False)
-
-    @property
-    def episode(self) -> Episode:
-        request = self.play.request
-        trial = request.first_trial + self.member
-        seed = derive_seed(request.seed, request.task.id, trial)
-        return Episode(request.id, request.task.id, trial, self.attempt, seed, request.task.env)
 
 
 class Stream:
@@ -95,9 +60,9 @@ class Stream:
         self._source = aiter(requests) if isinstance(requests, AsyncIterable) else None
         self._given = () if isinstance(requests, AsyncIterable) else requests
         self._asking: asyncio.Task[None] | None = None
-        self._queues: dict[str, list[_Turn]] = {}
+        self._queues: dict[str, list[Turn]] = {}
         self._open: Counter[str] = Counter()
-        self._turns: dict[tuple[str, int], _Turn] = {}  # of every episode not settled
+        self._turns: dict[tuple[str, int], Turn] = {}  # of every episode not settled
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: deque[Group] = deque()
         self._ids: set[str] = set()
@@ -106,8 +71,7 @@ class Stream:
         self._recorded_one_finished = False
         self._error: BaseException | None = None
         self._closed = False
-        self._failures: Counter[str] = Counter()  # in a row, by task
-        self._first_cause = ""
+        self._health = Health(runner.limits.give_up_after, runner.limits.retries + 1)
         self._delivered = self._finished = 0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -120,8 +84,12 @@ class Stream:
         requests = list(self._given)
         known = [self._runner.recorded(one) for one in requests]
         self._see(one for recorded in known for one in recorded.values())
-        for request, recorded in zip(requests, known, strict=True):
-            self._admit(request, recorded)
+        try:
+            for request, recorded in zip(requests, known, strict=True):
+                self._admit(request, recorded)
+        except BaseException:
+            self._close()
+            raise
         self._watch_progress()
         self._fill()
         return self
@@ -166,17 +134,19 @@ class Stream:
             raise DataError(f"group '{request.id}' is asked for twice; group ids are unique")
         self._ids.add(request.id)
         self._stats.add("requested", request.size)
-        group = _Play(len(self._ids), request, [None] * request.size, left=request.size)
+        group = GroupInPlay(len(self._ids), request, [None] * request.size, left=request.size)
         self._unsettled += 1
+        if not request.size:
+            self._deliver(group)
         retries = self._limits.retries
         for member in range(request.size):
-            turn = _Turn(group.number, member, group, 0, retries)
+            turn = Turn(group.number, member, group, 0, retries)
             self._turns[request.id, member] = turn
             known = recorded.get(turn.episode.trial)
             if known is None:
                 self._enqueue(turn)
                 continue
-            _check_same(known, turn.episode)
+            check_same(known, turn.episode)
             if self._is_final(known):
                 self._stats.add("recorded")
                 self._settle(turn, known)
@@ -192,8 +162,8 @@ class Stream:
         spent = known.attempt >= self._limits.retries or known.failure.error in SETTLED
         return spent and self._recorded_one_finished
 
-    def _enqueue(self, turn: _Turn) -> None:
-        heapq.heappush(self._queues.setdefault(turn.play.request.task.env, []), turn)
+    def _enqueue(self, turn: Turn) -> None:
+        heapq.heappush(self._queues.setdefault(turn.group.request.task.env, []), turn)
 
     def _ask(self) -> None:
         """Ask for another request, if there is room and nothing else to begin."""
@@ -235,12 +205,12 @@ class Stream:
         except Exception as error:
             self._stop(error)
 
-    def _next(self) -> _Turn | None:
+    def _next(self) -> Turn | None:
         """The first turn, in the order of groups, whose environment has room."""
         limit = self._limits.env_concurrency
-        best: list[_Turn] | None = None
+        best: list[Turn] | None = None
         for env, queue in self._queues.items():
-            while queue and queue[0].play.cut:
+            while queue and queue[0].group.cut:
                 heapq.heappop(queue)
             if not queue or (limit and self._open[env] >= limit) or not self._may_begin(queue[0]):
                 continue
@@ -248,17 +218,17 @@ class Stream:
                 best = queue
         return None if best is None else heapq.heappop(best)
 
-    def _may_begin(self, turn: _Turn) -> bool:
-        return turn.play.begun or self._ahead is None or self._held < self._ahead
+    def _may_begin(self, turn: Turn) -> bool:
+        return turn.group.begun or self._ahead is None or self._held < self._ahead
 
-    def _hold(self, group: _Play) -> None:
+    def _hold(self, group: GroupInPlay) -> None:
         if not group.begun:
             group.begun = True
             self._held += 1
 
-    def _begin(self, turn: _Turn) -> None:
-        self._hold(turn.play)
-        task = turn.play.request.task
+    def _begin(self, turn: Turn) -> None:
+        self._hold(turn.group)
+        task = turn.group.request.task
         if task in self._runner.poison:
             failures = self._runner.poison.failures(task)
             self._give_up(turn, "PoisonedTaskError", _POISONED.format(count=failures))
@@ -271,15 +241,15 @@ class Stream:
             on_call=stats.called,
             on_late=stats.late,
         )
-        stats.took_off(turn.flight, turn.play.request)
+        stats.took_off(turn.flight, turn.group.request)
         self._move()
         self._open[task.env] += 1
         turn.task = self._loop.create_task(self._fly(turn, turn.flight))
         self._tasks.add(turn.task)
         turn.task.add_done_callback(partial(self._free, turn.flight))
 
-    async def _fly(self, turn: _Turn, flight: Flight) -> None:
-        request, runner = turn.play.request, self._runner
+    async def _fly(self, turn: Turn, flight: Flight) -> None:
+        request, runner = turn.group.request, self._runner
         seed = flight.episode.seed
         try:
             trajectory = await play(
@@ -305,23 +275,22 @@ class Stream:
 
     # What becomes of an attempt
 
-    def _land(self, turn: _Turn, trajectory: Trajectory) -> None:
+    def _land(self, turn: Turn, trajectory: Trajectory) -> None:
         """Record an attempt that ended, then settle its episode or queue the next attempt."""
         self._move()
-        group, failure, poison = turn.play, trajectory.failure, self._runner.poison
+        group, failure, poison = turn.group, trajectory.failure, self._runner.poison
         self._runner.on_trajectory(group.request, trajectory)
         self._stats.ended(trajectory)
         if failure is None:
             self._stats.add("finished")
-            self._failures.clear()
-            self._first_cause = ""
+            self._health.finished()
             poison.finished(group.request.task)
             self._settle(turn, trajectory)
         elif failure.error == "AbandonedError":
             self._stats.add("abandoned")
             self._settle(turn, trajectory)
         else:
-            self._count(failure, group.request)
+            self._health.failed(failure, group.request.task)
             if turn.attempt < turn.last and not group.cut:
                 self._retry(turn)
                 return
@@ -329,7 +298,7 @@ class Stream:
             poison.failed(group.request.task)
             self._settle(turn, trajectory)
 
-    def _retry(self, turn: _Turn) -> None:
+    def _retry(self, turn: Turn) -> None:
         self._stats.add("retried")
         turn.attempt += 1
         turn.flight = turn.task = None
@@ -339,15 +308,15 @@ class Stream:
         else:
             self._enqueue(turn)
 
-    def _return_to_queue(self, turn: _Turn) -> None:
-        if not self._closed and not turn.play.cut:
+    def _return_to_queue(self, turn: Turn) -> None:
+        if not self._closed and not turn.group.cut:
             self._move()
             self._enqueue(turn)
             self._fill()
 
-    def _settle(self, turn: _Turn, trajectory: Trajectory) -> None:
+    def _settle(self, turn: Turn, trajectory: Trajectory) -> None:
         """Take what the episode came to; deliver its group if it was the last."""
-        group, limits = turn.play, self._limits
+        group, limits = turn.group, self._limits
         del self._turns[group.request.id, turn.member]
         group.results[turn.member] = trajectory
         group.left -= 1
@@ -361,11 +330,13 @@ class Stream:
             assert limits.straggler_s is not None
             group.cutter = self._loop.call_later(limits.straggler_s, self._cut, group)
 
-    def _quorum(self, group: _Play) -> int:
+    def _quorum(self, group: GroupInPlay) -> int:
         return min(self._limits.quorum, group.request.size)
 
-    def _cut(self, group: _Play) -> None:
+    def _cut(self, group: GroupInPlay) -> None:
         """Abandon what is left of a group whose quorum has been reached."""
+        if self._closed:
+            return
         group.cut = True
         why = (
             f"{group.finished} of {group.request.size} episodes of its group had finished, and "
@@ -384,26 +355,15 @@ class Stream:
         except Exception as error:
             self._stop(error)
 
-    def _give_up(self, turn: _Turn, error: str, why: str) -> None:
+    def _give_up(self, turn: Turn, error: str, why: str) -> None:
         """Record an episode that is not played."""
-        episode = turn.episode
-        trajectory = Trajectory(
-            id=episode.id,
-            group_id=episode.group_id,
-            task_id=episode.task_id,
-            trial=episode.trial,
-            attempt=episode.attempt,
-            seed=episode.seed,
-            steps=(),
-            stop_reason=StopReason.FAILURE,
-            failure=Failure("episode", error, why),
-        )
-        self._runner.on_trajectory(turn.play.request, trajectory)
+        trajectory = given_up(turn.episode, Failure("episode", error, why))
+        self._runner.on_trajectory(turn.group.request, trajectory)
         self._stats.ended(trajectory)
         self._stats.add("poisoned" if error == "PoisonedTaskError" else "abandoned")
         self._settle(turn, trajectory)
 
-    def _deliver(self, group: _Play) -> None:
+    def _deliver(self, group: GroupInPlay) -> None:
         self._hold(group)
         self._unsettled -= 1
         if group.cutter is not None:
@@ -422,22 +382,10 @@ class Stream:
 
     # What stops everything
 
-    def _count(self, failure: Failure, request: GroupRequest) -> None:
-        """Failures in a row, none finished between; of one task those of one episode count."""
-        self._first_cause = self._first_cause or f"{cause(failure)}: {failure.message}"
-        self._failures[request.task.id] += 1
-        most = self._limits.retries + 1
-        if sum(min(one, most) for one in self._failures.values()) >= self._limits.give_up_after:
-            raise EpisodeError(
-                f"{self._failures.total()} episodes in a row failed and none finished; stopping. "
-                f"First cause: {self._first_cause}"
-            )
-
     def _refuse_if_nothing_finished(self) -> None:
-        if self._first_cause and not self._finished and not self._delivered:
-            raise EpisodeError(
-                f"no episode of any group finished; stopping. First cause: {self._first_cause}"
-            )
+        first = self._health.first_cause
+        if first and not self._finished and not self._delivered:
+            raise EpisodeError(f"no episode of any group finished; stopping. First cause: {first}")
 
     def _move(self) -> None:
         self._stats.pulse.last_s = self._loop.time()
@@ -449,21 +397,9 @@ class Stream:
             return
         still_s = self._loop.time() - self._stats.pulse.last_s
         if self._tasks and still_s > stall_s:
-            self._stop(EpisodeError(self._report(still_s)))
+            self._stop(stalled(self._stats, self._loop.time(), still_s))
             return
         self._watch = self._loop.call_later(stall_s / 4, self._watch_progress)
-
-    def _report(self, still_s: float) -> str:
-        now = self._loop.time()
-        waiting = self._stats.waiting()
-        lines = [
-            f"  {one.episode} (environment '{one.env}', {one.steps} steps): "
-            f"'{one.place}' for {now - one.since_s:.0f} s"
-            for one in waiting[:20]
-        ]
-        more = [f"  and {len(waiting) - 20} more"] if len(waiting) > 20 else []
-        text = f"nothing has moved for {still_s:.0f} s; stopping. Episodes in flight wait for:"
-        return "\n".join([text, *lines, *more])
 
     def _stop(self, error: BaseException) -> None:
         if self._error is None:
@@ -478,8 +414,8 @@ class Stream:
         if self._watch is not None:
             self._watch.cancel()
         for turn in self._turns.values():
-            if turn.play.cutter is not None:
-                turn.play.cutter.cancel()
+            if turn.group.cutter is not None:
+                turn.group.cutter.cancel()
         for task in (*self._tasks, *([] if self._asking is None else [self._asking])):
             if task is not asyncio.current_task():
                 task.cancel()
@@ -489,13 +425,3 @@ _POISONED = (
     "not played: {count} episodes of this task failed for good while others finished, so it was "
     "set aside. Look at their causes; rollout.poison_after says after how many"
 )
-
-
-def _check_same(known: Trajectory, episode: Episode) -> None:
-    if (known.task_id, known.seed) != (episode.task_id, episode.seed):
-        raise DataError(
-            f"trajectory '{known.id}' was recorded for task {known.task_id} with seed "
-            f"{known.seed}, and this run would play task {episode.task_id} with seed "
-            f"{episode.seed}: the run was changed since. Resume it as it was, or start a new one "
-            "in another directory"
-        )

@@ -267,6 +267,12 @@ def test_whoever_leaves_early_leaves_nothing_open() -> None:
     assert all(env.closes == 1 for env in factory.made)
 
 
+def test_a_group_of_nobody_is_complete_at_once() -> None:
+    factory = corridor()
+    groups = run(runner(factory).run(requests(factory, 2, 0)))
+    assert [(group.id, group.trajectories) for group in groups] == [("g0", ()), ("g1", ())]
+
+
 def test_a_group_asked_for_twice_is_refused() -> None:
     factory = corridor()
     (one,) = requests(factory, 1)

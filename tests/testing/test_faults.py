@@ -10,6 +10,7 @@ import pytest
 
 from agentrl.core.errors import ConfigError, EnvError
 from agentrl.core.message import Message
+from agentrl.core.task import Task
 from agentrl.core.trajectory import StepResult
 from agentrl.envs.toy import ToyFactory
 from agentrl.testing.faults import Fault, FaultPlace, FaultyFactory, PlantedBug
@@ -74,6 +75,42 @@ def test_a_hang_can_be_cancelled() -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(hang())
     assert factory.opened == factory.closed == 1
+
+
+def test_a_late_answer_comes_although_it_was_cancelled() -> None:
+    async def late() -> list[StepResult]:
+        playing = asyncio.create_task(play(factory, 1))
+        await asyncio.sleep(0.01)
+        playing.cancel()
+        return await playing
+
+    factory = faulty(Fault("late", late_s=0.01))
+    assert len(asyncio.run(late())) == 1
+    assert factory.opened == factory.closed == 1
+
+
+def test_an_exit_a_cancellation_of_its_own_and_a_slow_answer() -> None:
+    with pytest.raises(SystemExit):
+        asyncio.run(play(faulty(Fault("exit")), 1))
+
+    async def cancelled() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await play(faulty(Fault("cancel")), 1)
+
+    asyncio.run(cancelled())
+    assert len(asyncio.run(play(faulty(Fault("slow", late_s=0.001)), 1))) == 1
+
+
+def test_a_plan_says_what_breaks_for_each_attempt() -> None:
+    def plan(task: Task, seed: int, attempt: int) -> Fault | None:
+        return [Fault("raise"), None, Fault("bug")][attempt]
+
+    factory = FaultyFactory(ToyFactory(), plan)
+    with pytest.raises(EnvError):
+        asyncio.run(play(factory, 1))
+    assert len(asyncio.run(play(factory, 1))) == 1
+    with pytest.raises(PlantedBug):
+        asyncio.run(play(factory, 1))
 
 
 def test_a_block_holds_the_thread_for_its_time() -> None:
