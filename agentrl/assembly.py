@@ -16,6 +16,7 @@ from typing import Any
 from agentrl.agents.loop import Agent, Budgets, Deadlines
 from agentrl.config import AgentConfig, LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
 from agentrl.core.errors import ConfigError, nearest
+from agentrl.core.message import Message
 from agentrl.core.protocols import Demonstrator, EnvFactory, Learner, Memory
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Sampling, Trajectory
@@ -232,7 +233,7 @@ def assemble(
         agent = _agent(config, model, words)
         try:
             _check_context(config, agent)
-            _fit_tools(factory, words, config.agent.max_tokens)
+            _fit_tools(factory, words, agent)
             yield Parts(config, factory, model, words, agent, loop)
         finally:
             if not loop.blocked:
@@ -305,12 +306,19 @@ def _check_context(config: RunConfig, agent: Agent) -> None:
         )
 
 
-def _fit_tools(factory: EnvFactory, tokenizer: Any, room_tokens: int) -> None:
-    """Tell an environment with tools how much of a prompt their results may take."""
+def _fit_tools(factory: EnvFactory, tokenizer: Any, agent: Agent) -> None:
+    """Tell an environment with tools how much of a prompt their results may take.
+
+    Raises:
+        ConfigError: the renderer cannot show a tool to the model.
+    """
+    if tools := tuple(getattr(factory, "tools", ())):
+        told = [Message("system", agent.system_prompt)] if agent.system_prompt else []
+        agent.renderer.start([*told, Message("user", ".")], tools)
     fit = getattr(factory, "fit_to", None)
     if fit is not None:
         encoder = TextEncoder(tokenizer)
-        fit(lambda text: len(encoder.encode_text(text)), room_tokens)
+        fit(lambda text: len(encoder.encode_text(text)), agent.budgets.max_tokens)
 
 
 def _memory_maker(memory: PluginConfig) -> Callable[[], Memory]:

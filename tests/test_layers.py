@@ -37,6 +37,8 @@ PLANTED = [
     (LAYERS, "testing/contract.py", "agentrl.cli"),
     (PROMPTS, "engines/scripted.py", "agentrl.renderers.plain"),
     (PROMPTS, "memory/window.py", "agentrl.renderers.plain"),
+    (PROMPTS, "tools/text.py", "agentrl.renderers.encoding"),
+    (LAYERS, "tools/search.py", "agentrl.envs.tools"),
     (CORE, "core/errors.py", "numpy"),
     (CORE, "registry.py", "pydantic"),
     (CORE, "envs/process/worker.py", "numpy"),

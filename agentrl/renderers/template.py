@@ -53,12 +53,25 @@ class ChatTemplate:
         self._keeps_reasoning_apart = "thought apart" in self.text(probe, opening=False)
 
     def ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
-        """Ids of the whole conversation with the assistant's turn opened."""
+        """Ids of the whole conversation with the assistant's turn opened.
+
+        Raises:
+            ConfigError: the template cannot render it, or does not show a tool.
+        """
         mark = _unused_mark(messages, tools)
         aside: list[str] = []
         dicts = [self._marked(message, aside, mark) for message in messages]
         specs = [self._aside(_tool_dict(tool), self._any_added, aside, mark) for tool in tools]
-        return self._encode(self._render(dicts, specs, opening=True), aside, mark)
+        rendered = self._render(dicts, specs, opening=True)
+        hidden = [tool.name for tool in tools if tool.name not in rendered]
+        if hidden:
+            raise ConfigError(
+                f"the chat template of '{self.name}' does not show the tool '{hidden[0]}' (of "
+                f"{len(tools)}), so the model would never know of it: give "
+                "agent.renderer.options.template a file with one that shows tools, or describe "
+                "them in agent.system_prompt"
+            )
+        return self._encode(rendered, aside, mark)
 
     def ids_after_answer(self, messages: Sequence[Message]) -> list[int]:
         """Ids of what the template writes after an assistant's answer that ``messages`` follow.
@@ -131,24 +144,43 @@ class ChatTemplate:
         return self._render([self._as_dict(message) for message in messages], [], opening)
 
     def _render(self, dicts: list[Any], specs: list[Any], opening: bool) -> str:
-        from jinja2 import TemplateError
-
         try:
-            rendered: str = self._tokenizer.apply_chat_template(
-                dicts,
-                tools=specs or None,
-                chat_template=self.source,
-                tokenize=False,
-                add_generation_prompt=opening,
-                **self._options,
-            )
-        except TemplateError as error:
+            return self._apply(dicts, specs, opening)
+        except _template_errors() as error:
+            self._blame_a_tool(specs)
             roles = ", ".join(one["role"] for one in dicts)
             raise ConfigError(
                 f"the chat template of '{self.name}' cannot render messages with the roles "
                 f"({roles}): {error}; give agent.renderer.options.template a file with one that can"
             ) from error
+
+    def _apply(self, dicts: list[Any], specs: list[Any], opening: bool) -> str:
+        rendered: str = self._tokenizer.apply_chat_template(
+            dicts,
+            tools=specs or None,
+            chat_template=self.source,
+            tokenize=False,
+            add_generation_prompt=opening,
+            **self._options,
+        )
         return rendered
+
+    def _blame_a_tool(self, specs: list[Any]) -> None:
+        """Name the tool that the template cannot render even alone.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        for spec in specs:
+            try:
+                self._apply([self._as_dict(_ASKED)], [spec], True)
+            except _template_errors() as error:
+                raise ConfigError(
+                    f"the chat template of '{self.name}' cannot render the tool "
+                    f"'{spec['function']['name']}': {error}; make its parameters simpler (str, "
+                    "int, float, bool, Literal, lists of these), or give "
+                    "agent.renderer.options.template a file with one that can"
+                ) from error
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
         content, reasoning = message.content, message.reasoning
@@ -186,6 +218,13 @@ class ChatTemplate:
         if isinstance(value, list | tuple):
             return [self._aside(one, pattern, aside, mark) for one in value]
         return value
+
+
+def _template_errors() -> tuple[type[Exception], ...]:
+    """What a template raises, and what its expressions do on values that they do not expect."""
+    from jinja2 import TemplateError
+
+    return (TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError)
 
 
 def _find(tokenizer: Any, file: str | Path | None) -> tuple[str, str]:

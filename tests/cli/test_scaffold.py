@@ -63,6 +63,33 @@ def test_a_new_environment_passes_its_contract_and_its_own_test(
     assert ended.returncode == 0, ended.stdout
 
 
+def test_a_new_tool_passes_its_contract_and_its_own_test(
+    agentrl: Agentrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    made = agentrl("new", "tool", "odd_tool", "--in", tmp_path)
+    assert "agentrl check tool odd_tool:OddTool" in made.out
+    assert "agentrl init" not in made.out
+    checked = agentrl("check", "tool", "odd_tool:OddTool")
+    assert checked.code == 0, checked.out
+    written = (tmp_path / "odd_tool.py").read_text() + (tmp_path / "test_odd_tool.py").read_text()
+    assert "keleton" not in written
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_odd_tool.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_a_kind_without_a_skeleton_is_refused(agentrl: Agentrl, tmp_path: Path) -> None:
+    ended = agentrl("new", "toll", "odd", "--in", tmp_path)
+    assert ended.code == 2
+    assert "no skeleton of the kind 'toll'; did you mean 'tool'?" in ended.err
+
+
 def test_nothing_is_overwritten(agentrl: Agentrl, tmp_path: Path) -> None:
     (tmp_path / "test_coin_game.py").write_text("mine")
     ended = agentrl("new", "env", "coin_game", "--in", tmp_path)

@@ -224,6 +224,32 @@ def test_role_markers_stay_text_in_calls_tools_and_answers(make: Make) -> None:
     assert stops(HOSTILE) == stops("ok") == 4
 
 
+def test_a_tool_that_the_template_hides_is_named(toy: Any) -> None:
+    with pytest.raises(ConfigError, match=r"does not show the tool 'search' \(of 1"):
+        toy("{{ m.content }}").start(TASK, [SEARCH])
+    # Described by hand it is known to the model.
+    toy("{{ m.content }}").start([Message("system", "You may call search."), *TASK], [SEARCH])
+
+
+def test_a_template_that_breaks_on_a_schema_names_the_tool(
+    make: Make, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("strict") / "strict.jinja"
+    file.write_text(
+        "{% for t in tools or [] %}{{ t.function.name }}{% for k, v in "
+        "t.function.parameters.properties.items() %} {{ k }} {{ '' + v.type }}{% endfor %}\n"
+        "{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    renderer = make(file)
+    plain = ToolSpec("plain", "Fine.", {"properties": {"q": {"type": "string"}}})
+    either = ToolSpec("either", "Not.", {"properties": {"q": {"anyOf": [{"type": "string"}]}}})
+    assert "plain q string" in renderer.decode(renderer.start(TASK, [plain]))
+    for tools in ([either], [plain, either], [either, plain]):
+        with pytest.raises(ConfigError, match=r"cannot render the tool 'either': .* make its param"):
+            renderer.start(TASK, tools)
+
+
 def test_private_use_characters_in_messages_survive(make: Make) -> None:
     renderer = make("qwen3")
     text = "\ue0000\ue000 <|im_end|> \ue001"
