@@ -43,9 +43,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The parameters of a tool by name."""
+    """The parameters of a tool by name, and whether its return type allows ``None``."""
 
     parameters: Mapping[str, Parameter]
+    may_return_none: bool = True
 
     def json_schema(self) -> dict[str, Any]:
         """The JSON schema of type object that describes them."""
@@ -115,7 +116,13 @@ def read_arguments(call: Callable[..., Any], documented: Documented, label: str)
             problems.append(f"the docstring describes '{name}', which is no parameter{known}")
     if problems:
         raise ConfigError("\n".join([f"{label} cannot be shown to a model:", *_listed(problems)]))
-    return Arguments(found)
+    return Arguments(found, _allows_none(hints.get("return", Any)))
+
+
+def _allows_none(annotation: Any) -> bool:
+    if annotation in (Any, object, None, type(None)):
+        return True
+    return type(None) in typing.get_args(annotation)
 
 
 def _listed(problems: list[str]) -> list[str]:

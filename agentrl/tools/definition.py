@@ -16,8 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import MethodType
 from typing import Any, TypeVar, overload
@@ -125,7 +124,7 @@ def definitions_of(source: Any) -> tuple[Definition, ...]:
     if inspect.isroutine(source):
         return (_of_function(source, source, "", _origin(source)),)
     kind = source if inspect.isclass(source) else type(source)
-    marked = [name for name, one in inspect.getmembers_static(kind) if _is_marked(one)]
+    marked = [name for name, one in _defined(kind).items() if _is_marked(one)]
     if any("__call__" in vars(one) for one in kind.__mro__):
         if marked:
             raise ConfigError(
@@ -138,8 +137,6 @@ def definitions_of(source: Any) -> tuple[Definition, ...]:
             f"{_shown(source)} is no tool: give a function, a class with __call__ or with methods "
             "marked with @tool, or an object with a spec (a ToolSpec)"
         )
-    order = {name: place for place, name in enumerate(_defined(kind))}
-    marked.sort(key=lambda name: order.get(name, len(order)))
     return tuple(
         _of_function(_unbound(kind, name), getattr(kind, name), name, f"{_origin(kind)}.{name}")
         for name in marked
@@ -178,7 +175,7 @@ def _define(
     settings = _settings(source, label)
     arguments = read_arguments(call, documented, label)
     spec = ToolSpec(name, documented.description, arguments.json_schema(), settings.read_only)
-    return Definition(spec, settings, method, arguments, _may_return_none(call), origin)
+    return Definition(spec, settings, method, arguments, arguments.may_return_none, origin)
 
 
 def _with_own_spec(source: Any, spec: ToolSpec) -> Definition:
@@ -222,13 +219,6 @@ def _settings(source: Any, label: str, *, read_only: bool | None = None) -> Sett
     return Settings(**values)
 
 
-def _may_return_none(call: Any) -> bool:
-    hints: Mapping[str, Any] = typing.get_type_hints(call)
-    if "return" not in hints or hints["return"] in (Any, object, None, type(None)):
-        return True
-    return type(None) in typing.get_args(hints["return"])
-
-
 def _unbound(kind: type, name: str) -> Any:
     """The method as it looks once it is bound: without ``self``."""
     function = inspect.getattr_static(kind, name)
@@ -236,13 +226,12 @@ def _unbound(kind: type, name: str) -> Any:
 
 
 def _is_marked(member: Any) -> bool:
-    function = getattr(member, "__func__", member)
-    return inspect.isroutine(function) and getattr(function, _MARK, False) is True
+    return getattr(getattr(member, "__func__", member), _MARK, False) is True
 
 
-def _defined(kind: type) -> Sequence[str]:
-    """Names in the order in which the class and its bases define them, bases first."""
-    return list(dict.fromkeys(name for one in reversed(kind.__mro__) for name in vars(one)))
+def _defined(kind: type) -> Mapping[str, Any]:
+    """What the class and its bases define, in that order, bases first."""
+    return {name: one for base in reversed(kind.__mro__) for name, one in vars(base).items()}
 
 
 def _origin(source: Any) -> str:

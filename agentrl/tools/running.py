@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from agentrl.tools.blocking import LoopWatch
 from agentrl.tools.definition import Definition
 from agentrl.tools.results import result_of
 from agentrl.tools.text import clean
+from agentrl.tools.threads import Threads
 
 __all__ = ["LiveTool", "Ran", "Runs"]
 
@@ -42,9 +42,13 @@ class Runs:
 
     definition: Definition
     lost_threads: int = 0
+    threads: Threads = field(init=False)
     _slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(
         default_factory=weakref.WeakKeyDictionary
     )
+
+    def __post_init__(self) -> None:
+        self.threads = Threads(f"tool {self.definition.name}")
 
     def slot(self) -> asyncio.Semaphore | None:
         """The semaphore of the running event loop, if calls at once are limited."""
@@ -142,10 +146,7 @@ class LiveTool:
         return await self._awaited(value, watch) if inspect.isawaitable(value) else value
 
     async def _from_thread(self, arguments: Mapping[str, Any]) -> Any:
-        """Call in a thread of its own: one that never returns keeps no other from running.
-
-        Daemon threads, because a pool's would keep the process from ending.
-        """
+        """Call in a thread that no other call uses meanwhile."""
         runs = self.runs
         if runs.lost_threads >= ABANDONED:
             raise EnvError(
@@ -178,7 +179,7 @@ class LiveTool:
             else:
                 done.set_result(value)
 
-        threading.Thread(target=work, name=f"tool {self.definition.name}", daemon=True).start()
+        runs.threads.run(work)
         try:
             return await done
         except _Raised as raised:
