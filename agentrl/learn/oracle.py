@@ -125,44 +125,60 @@ def oracle_loss(
         reference: Frozen model of the KL term; needed if ``kl_coefficient`` is above 0.
     """
     losses: list[torch.Tensor] = []
-    teacher_losses: list[torch.Tensor] = []
-    teacher_weights: list[float] = []
+    taught: list[tuple[float, torch.Tensor]] = []
     for row in rows:
-        logprobs = _logprobs(model, row, temperature)
         anchors = None
         if config.kl_coefficient > 0:
             with torch.no_grad():
-                anchors = _logprobs(reference, row, temperature)
-        means = _answer_means(row, [0.0, *logprobs.tolist()])
-        old, near = row.behaviour_logprobs, row.proximal_logprobs
-        for position, sampled in enumerate(row.action_mask):
-            if not sampled:
-                continue
-            logprob, behaviour = logprobs[position - 1], None if old is None else old[position]
-            losses.append(
-                oracle_token_loss(
-                    logprob,
-                    behaviour=behaviour,
-                    advantage=row.advantages[position],
-                    weight=row.weight,
-                    config=config,
-                    proximal=None if near is None else near[position],
-                    answer_mean=means[position],
-                    reference=None if anchors is None else float(anchors[position - 1]),
-                )
-            )
-            teacher = None if row.teacher_logprobs is None else row.teacher_logprobs[position]
-            if config.distillation is not None and teacher is not None:
-                one = oracle_teacher_loss(
-                    logprob, behaviour=behaviour, teacher=teacher, config=config.distillation
-                )
-                teacher_losses.append(row.weight * one)
-                teacher_weights.append(row.weight)
+                anchors = [0.0, *_logprobs(reference, row, temperature).tolist()]
+        logprobs = _logprobs(model, row, temperature)
+        losses += _row_losses(row, logprobs, anchors, config)
+        if config.distillation is not None:
+            taught += _row_teacher_losses(row, logprobs, config.distillation)
     loss = torch.stack(losses).mean()
-    if config.distillation is not None and teacher_losses:
-        term = torch.stack(teacher_losses).sum() / sum(teacher_weights)
-        loss = loss + config.distillation.coefficient * term
+    if config.distillation is not None and taught:
+        weighted = torch.stack([weight * one for weight, one in taught]).sum()
+        loss = loss + config.distillation.coefficient * weighted / sum(one for one, _ in taught)
     return loss
+
+
+def _row_losses(
+    row: Row, logprobs: torch.Tensor, anchors: Sequence[float] | None, config: LearnerConfig
+) -> list[torch.Tensor]:
+    means = _answer_means(row, [0.0, *logprobs.tolist()])
+    old, near = row.behaviour_logprobs, row.proximal_logprobs
+    return [
+        oracle_token_loss(
+            logprobs[position - 1],
+            behaviour=None if old is None else old[position],
+            advantage=row.advantages[position],
+            weight=row.weight,
+            config=config,
+            proximal=None if near is None else near[position],
+            answer_mean=means[position],
+            reference=None if anchors is None else anchors[position],
+        )
+        for position, sampled in enumerate(row.action_mask)
+        if sampled
+    ]
+
+
+def _row_teacher_losses(
+    row: Row, logprobs: torch.Tensor, config: DistillationConfig
+) -> list[tuple[float, torch.Tensor]]:
+    """Weight and loss of each sampled token that a teacher scored."""
+    found = []
+    for position, teacher in enumerate(row.teacher_logprobs or ()):
+        if teacher is not None and row.action_mask[position]:
+            old = row.behaviour_logprobs
+            loss = oracle_teacher_loss(
+                logprobs[position - 1],
+                behaviour=None if old is None else old[position],
+                teacher=teacher,
+                config=config,
+            )
+            found.append((row.weight, loss))
+    return found
 
 
 def oracle_gradient(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from agentrl.config import LearnerConfig
-from agentrl.core.trajectory import Batch, UpdateStats
+from agentrl.core.protocols import Scores
+from agentrl.core.trajectory import Batch, Row, UpdateStats
 from agentrl.learn.trl_learner import TrlLearner
 from agentrl.testing.contract import assert_contract, run_checks
 from agentrl.testing.contracts.learner import CHECKS, LearnerSubject
@@ -38,8 +40,18 @@ def test_it_keeps_the_contract_with_the_other_loss_and_a_reference_model() -> No
     assert_contract(CHECKS, subject)
 
 
+@pytest.mark.parametrize("loss", ["loop", "no_ratio", "gspo_token", "cpgd", "decoupled"])
+def test_it_keeps_the_contract_with_every_loss(loss: str) -> None:
+    assert_contract(CHECKS, LearnerSubject(lambda publish: make(publish, loss=loss), VOCABULARY))
+
+
 class _Careless(TrlLearner):
-    """Asks for all batches at once, and forgets the optimiser."""
+    """Asks for all batches at once, forgets the optimiser, and what it is to score."""
+
+    def score(
+        self, rows: Sequence[Row], *, hidden_layer: int | None = None, actions_only: bool = False
+    ) -> Scores:
+        return super().score(rows, hidden_layer=hidden_layer)
 
     def fit(self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]) -> None:
         super().fit(iter(list(batches)), on_update=on_update)
@@ -57,4 +69,9 @@ def test_the_contract_finds_a_careless_learner() -> None:
 
     findings = asyncio.run(run_checks(CHECKS, LearnerSubject(careless, VOCABULARY)))
     broken = {check.__name__ for check, one in zip(CHECKS, findings, strict=True) if not one.ok}
-    assert broken == {"one_update_per_batch", "errors_pass_through", "resuming_equals_not_stopping"}
+    assert broken == {
+        "actions_alone_score_the_same",
+        "errors_pass_through",
+        "one_update_per_batch",
+        "resuming_equals_not_stopping",
+    }

@@ -203,6 +203,18 @@ def scores_belong_to_their_row(subject: LearnerSubject) -> None:
         require(worst <= CLOSE, f"scored with other rows a row differs by {worst:g}")
 
 
+def actions_alone_score_the_same(subject: LearnerSubject) -> None:
+    """Scored only where the policy acted, a token has the same score, and others have 0."""
+    learner, rows = _make(subject), _rows(subject).rows
+    every = _scores(learner, rows)
+    alone = learner.score(rows, actions_only=True).logprobs
+    for row, scores, given in zip(rows, every, alone, strict=True):
+        wanted = [s if acted else 0.0 for s, acted in zip(scores, row.action_mask, strict=True)]
+        require(len(given) == len(wanted), f"{len(wanted)} tokens got {len(given)} scores")
+        worst = max(abs(one - other) for one, other in zip(given, wanted, strict=True))
+        require(worst <= CLOSE, f"with actions_only the scores of a row are off by {worst:g}")
+
+
 def publishing_counts(subject: LearnerSubject) -> None:
     """Publishing gives the next version to the engine and returns it; updates report it."""
     published: list[int] = []
@@ -265,6 +277,7 @@ CHECKS = (
     errors_pass_through,
     nonsense_is_refused,
     scores_belong_to_their_row,
+    actions_alone_score_the_same,
     publishing_counts,
     resuming_equals_not_stopping,
     no_checkpoint_is_an_error,
