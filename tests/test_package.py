@@ -17,7 +17,12 @@ from agentrl.core import errors, message, protocols, task, trajectory
 PACKAGE = Path(agentrl.__file__).parent
 HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate")
 # Modules whose purpose is torch itself: they may import it at the top.
-MAY_BE_HEAVY = ("agentrl.learn", "agentrl.engines.hf", "agentrl.models")
+MAY_BE_HEAVY = (
+    "agentrl.learn",
+    "agentrl.engines.hf",
+    "agentrl.models",
+    "agentrl.testing.gradients",
+)
 
 
 def loaded_after(code: str) -> list[str]:
