@@ -197,11 +197,12 @@ async def _play(game: _Game, make_env: Callable[[], Awaitable[Env]]) -> None:
                 agent.deadlines.step_s,
             )
             result = _whole(checked_result, result, game, "step")
+            queued_s = float(result.metrics.get("tool_wait_s", 0.0))  # an env with tools says
             timings = Timings(
                 sample_s=answered - let_in,
-                env_s=clock() - answered,
-                tool_s=float(result.metrics.get("tool_s", 0.0)),  # an environment with tools says
-                wait_s=let_in - asked,
+                env_s=clock() - answered - queued_s,
+                tool_s=float(result.metrics.get("tool_s", 0.0)),
+                wait_s=let_in - asked + queued_s,
             )
             game.steps.append(
                 Step(

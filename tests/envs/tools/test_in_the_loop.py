@@ -82,6 +82,7 @@ def test_an_episode_with_tools_is_played_to_its_answer() -> None:
     assert last.shown == (Message("tool", "3", tool_call_id="call_0"),)
     assert first.result is not None
     assert first.timings.tool_s == first.result.metrics["tool_s"]
+    assert first.timings.wait_s >= first.result.metrics["tool_wait_s"]
     assert first.anchor != last.anchor
 
 
