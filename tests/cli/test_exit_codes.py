@@ -56,7 +56,7 @@ def test_help_lists_every_command(agentrl: Agentrl) -> None:
         (("check", "env", "toy", "max_rooms"), "must look like key=value"),
         (("check", "env", "no_such_module:Factory"), "No module named 'no_such_module'"),
         (("new", "evn", "coin_game"), "did you mean 'env'?"),
-        (("new", "tool", "coin_game"), "no skeleton of the kind 'tool'"),
+        (("new", "memory", "coin_game"), "no skeleton of the kind 'memory'"),
         (("new", "env", "2 coins"), "cannot be the name of a Python module"),
         (("new", "env", "random"), "cannot be the name of a Python module"),
         (("init", "x.yaml", "--env", "toi"), "did you mean 'toy'?"),

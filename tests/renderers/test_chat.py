@@ -246,7 +246,7 @@ def test_a_template_that_breaks_on_a_schema_names_the_tool(
     either = ToolSpec("either", "Not.", {"properties": {"q": {"anyOf": [{"type": "string"}]}}})
     assert "plain q string" in renderer.decode(renderer.start(TASK, [plain]))
     for tools in ([either], [plain, either], [either, plain]):
-        with pytest.raises(ConfigError, match=r"cannot render the tool 'either': .* make its param"):
+        with pytest.raises(ConfigError, match=r"cannot render the tool 'either': .* make its par"):
             renderer.start(TASK, tools)
 
 
