@@ -111,7 +111,7 @@ class LiveTool:
                 work = watch.follow(self.definition.name, self.call(**arguments))
             else:
                 work = self._in_thread(arguments, watch)
-            return self._read(await within(work, deadline_s)), ""
+            return self._read(await _within(work, deadline_s)), ""
         except _Late:
             text = f"{label} gave no answer within {deadline_s:g} s"
             if settings.tell_late:
@@ -167,13 +167,13 @@ class LiveTool:
             try:
                 loop.call_soon_threadsafe(settle, value, error)
             except RuntimeError:
-                settle_late(value)  # the loop is closed: nobody waits any more
+                _settle_late(value)  # the loop is closed: nobody waits any more
 
         def settle(value: Any, error: BaseException | None) -> None:
             if lost:
                 runs.lost_threads -= 1
             if done.done():
-                settle_late(value)
+                _settle_late(value)
             elif error is not None:
                 done.set_exception(_Raised(error))
             else:
@@ -190,7 +190,7 @@ class LiveTool:
             raise
 
 
-def settle_late(value: Any) -> None:
+def _settle_late(value: Any) -> None:
     """Drop what came too late; a coroutine is closed, or Python would warn."""
     if inspect.iscoroutine(value):
         value.close()
@@ -208,7 +208,7 @@ class _Late(Exception):
     """The deadline is over."""
 
 
-async def within(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+async def _within(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
     """The result of ``work``; after so many ``seconds`` it is cancelled, and left if it goes on.
 
     Raises:
