@@ -110,6 +110,24 @@ def test_an_engine_is_no_different_from_itself(root: Path, some: list[str]) -> N
     assert compare_games(root, some, NativeEngine).games == comparison.games
 
 
+def test_things_are_examined_in_every_state(root: Path) -> None:
+    said: set[str] = set()
+
+    def listen(command: str | None, shown: Shown) -> Shown:
+        if shown.feedback.startswith("This is a "):
+            said.add(shown.feedback.partition(" is a ")[2].rpartition(" ")[0].rpartition(" ")[0])
+        return shown
+
+    kitchens = draw_games(root, 0, splits=[GOOD], task_types=["pick_heat_then_place_in_recep"])
+    for seed in range(4):
+        for folder in kitchens:
+            compare_game(
+                NativeEngine(), AlteredEngine(NativeEngine(), listen), root, folder, seed=seed
+            )
+    states = {"hot", "cool", "clean", "hot and clean", "cool and clean"}
+    assert said >= {"clean", "sliced"} | {f"{state} sliced" for state in states}
+
+
 def test_half_the_games_begin_with_their_stored_solution(root: Path, some: list[str]) -> None:
     games = [compare_game(NativeEngine(), NativeEngine(), root, folder) for folder in some]
     assert 6 <= sum("solution" in game.steps for game in games) <= 18
