@@ -21,9 +21,20 @@ PATIENCE_S = 30.0
 Start = Callable[..., ProcessFactory]
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _not_ours() -> None:
+    """What other tests of the session have left running is none of these tests' business."""
+    _others.clear()
+    _others.update(children())
+
+
 def children() -> list[int]:
-    """Ids of processes that this one has started and that are alive, or dead and not reaped."""
-    return sorted(one.pid for one in psutil.Process().children(recursive=True))
+    """Ids of processes that the test has started and that are alive, or dead and not reaped."""
+    all_of_them = {one.pid for one in psutil.Process().children(recursive=True)}
+    return sorted(all_of_them - _others)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
