@@ -194,11 +194,12 @@ def test_a_reader_changes_nothing(tmp_path: Path) -> None:
     with SqliteStore(tmp_path) as store:
         append(store, 0)
     with SqliteStore(tmp_path, read_only=True) as reader:
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: append(reader, 1),
             lambda: reader.add_event("update", {}),
             lambda: reader.forget_training(iteration=0, event=0),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(StoreError, match="read_only=True"):
                 call()
         assert reader.count() == 1
