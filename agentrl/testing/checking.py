@@ -128,7 +128,7 @@ def _tool(spec: str, options: Mapping[str, Any]) -> Any:
         raise ConfigError(f"arguments must be a mapping of a call's arguments, got {arguments!r}")
     subject = ToolSubject({"name": spec, "options": own})
     names = [one.name for one in subject.toolbox().specs]
-    if arguments and not set(arguments) <= set(names):
+    if arguments and names and not set(arguments) <= set(names):
         if len(names) != 1:
             raise ConfigError(
                 f"tool '{spec}' is several tools ({', '.join(names)}): give the arguments of each "

@@ -7,6 +7,7 @@
 | ``dispatch.py`` | the calls of one message, answered in order; ``running.py``: one of them |
 | ``results.py``, ``text.py`` | what a tool returned, as text that a prompt may hold |
 | ``blocking.py`` | names the tool that blocks the event loop |
+| ``mcp/`` | tools of MCP servers, and ours for their clients |
 | ``calculator.py``, ``finish.py``, ``notes.py``, ``search.py`` | tools that come with agentrl |
 
 docs/how-to/write-a-tool.md is the way in.

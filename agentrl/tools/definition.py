@@ -179,7 +179,10 @@ def _define(
 
 
 def _with_own_spec(source: Any, spec: ToolSpec) -> Definition:
-    origin = _origin(source if inspect.isclass(source) else type(source))
+    # A tool that stands for one elsewhere says where that is.
+    origin = getattr(source, "origin", None) or _origin(
+        source if inspect.isclass(source) else type(source)
+    )
     label = f"the tool '{spec.name}' ({origin})"
     _check_name(spec.name, label)
     if not callable(source):

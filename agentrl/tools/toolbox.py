@@ -25,7 +25,7 @@ from agentrl.core.errors import AgentRLError, ConfigError, EnvError
 from agentrl.core.message import ToolCall, ToolSpec
 from agentrl.core.protocols import SandboxProvider, ToolProvider
 from agentrl.core.task import Task
-from agentrl.registry import resolve, verify
+from agentrl.registry import make, resolve, verify
 from agentrl.tools.blocking import LoopWatch
 from agentrl.tools.definition import Definition, definitions_of
 from agentrl.tools.dispatch import Dispatched, DispatchLimits, dispatch
@@ -242,6 +242,8 @@ def _entry(source: Any) -> _Entry:
 def _resolved(name: str, options: Mapping[str, Any]) -> Any:
     """What a name stands for, its options bound."""
     source = resolve("tool", name)
+    if inspect.isclass(source) and issubclass(source, ToolProvider):
+        return make("tool", source, options)
     if not inspect.isclass(source):
         return verify("tool", source, options) if options else source
     verify("tool", source, options, [one for one in _SUPPLIED if one in _parameters(source)])
@@ -293,7 +295,8 @@ def _refuse_twins(definitions: Sequence[Definition]) -> None:
         if other is not one:
             raise ConfigError(
                 f"two tools are called '{one.name}': {other.source} and {one.source}; give one "
-                "another name (the attribute 'name', or @tool(name=...))"
+                "another name (the attribute 'name', @tool(name=...), or the option prefix of a "
+                "server)"
             )
 
 

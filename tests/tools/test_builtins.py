@@ -12,6 +12,7 @@ import pytest
 
 from agentrl.core.errors import ConfigError, DataError, MissingDependencyError, ToolError
 from agentrl.registry import names
+from agentrl.testing import mcp_servers
 from agentrl.testing.contract import assert_contract
 from agentrl.testing.contracts.tool import CHECKS, ToolSubject
 from agentrl.tools.calculator import Calculator, evaluate
@@ -24,7 +25,10 @@ CORPUS: list[str | dict[str, str]] = [
     "Bicycles have two wheels.",
     "A dog chases the cat.",
 ]
-OPTIONS: dict[str, dict[str, Any]] = {"search": {"corpus": CORPUS}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "mcp": {"command": [sys.executable, "-I", mcp_servers.__file__]},
+    "search": {"corpus": CORPUS},
+}
 
 
 @pytest.mark.parametrize("name", names("tool"))
