@@ -31,6 +31,7 @@ FAULTS = {
     "no_tools": "It has none.",
     "endless_list": "There is always a next page.",
     "changes": "It lists another tool whenever it is started anew (a file counts the starts).",
+    "reorders": "It lists its tools in another order whenever it is started (counted likewise).",
     "wrong_answer": "The result of a call is no result.",
     "error_answer": "A call is answered with the protocol's internal error.",
     "refuses": "A call is answered with the protocol's error for wrong arguments.",
@@ -84,6 +85,8 @@ def listing(fault: str, params: dict[str, Any]) -> dict[str, Any]:
         tools.append(tool("echo", TEXT))
     if fault == "changes":
         tools.append(tool(f"born_{started()}", {"type": "object"}))
+    if fault == "reorders" and started() % 2 == 0:
+        tools.reverse()
     return {"tools": tools}
 
 
@@ -135,11 +138,6 @@ CONTENTS: list[dict[str, Any]] = [
 ]
 
 
-def put(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
-
-
 def main(fault: str) -> None:
     calls = Calls()
     if fault == "dies_at_start":
@@ -157,37 +155,42 @@ def main(fault: str) -> None:
             print("DEBUG: got a line", flush=True)
         if "id" not in request or fault == "mute":
             continue
-        answer(request["method"], request.get("params") or {}, request["id"], fault, calls)
+        reply = answer(request, fault, calls)
+        if reply is not None:
+            print(json.dumps(reply), flush=True)
     while fault == "stubborn":
         time.sleep(1)
 
 
-def answer(method: str, params: dict[str, Any], number: Any, fault: str, calls: Calls) -> None:
-    if method == "initialize":
-        about = {"name": "stand-in", "version": "1"}
-        version = params["protocolVersion"]
-        result: Any = {
-            "protocolVersion": version,
-            "capabilities": {"tools": {}},
-            "serverInfo": about,
+def answer(request: dict[str, Any], fault: str, calls: Calls) -> dict[str, Any] | None:
+    """The reply to a request; ``None``: there is none."""
+    params = request.get("params") or {}
+    reply: dict[str, Any]
+    if request["method"] == "initialize":
+        reply = {
+            "result": {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "stand-in", "version": "1"},
+            }
         }
-    elif method == "tools/list":
-        result = listing(fault, params)
-    elif method == "tools/call":
-        if fault == "dies":
-            sys.exit("out of memory")
-        if fault in ("mute_calls", "stubborn"):
-            return
-        if fault == "refuses":
-            return put({"id": number, "error": {"code": -32602, "message": "text is too short"}})
-        if fault == "error_answer":
-            return put({"id": number, "error": {"code": -32603, "message": "KeyError: 'x'"}})
-        result = calls.answer(params["name"], params.get("arguments") or {})
-        if fault == "wrong_answer":
-            result = {"content": "text"}
+    elif request["method"] == "tools/list":
+        reply = {"result": listing(fault, params)}
+    elif request["method"] != "tools/call":
+        reply = {"error": {"code": -32601, "message": f"no method {request['method']}"}}
+    elif fault in ("mute_calls", "stubborn"):
+        return None
+    elif fault == "dies":
+        sys.exit("out of memory")
+    elif fault == "refuses":
+        reply = {"error": {"code": -32602, "message": "text is too short"}}
+    elif fault == "error_answer":
+        reply = {"error": {"code": -32603, "message": "KeyError: 'x'"}}
+    elif fault == "wrong_answer":
+        reply = {"result": {"content": "text"}}
     else:
-        return put({"id": number, "error": {"code": -32601, "message": f"no method {method}"}})
-    put({"id": number, "result": result})
+        reply = {"result": calls.answer(params["name"], params.get("arguments") or {})}
+    return {"jsonrpc": "2.0", "id": request["id"], **reply}
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Connection:
         except Exception as error:
             self._failure = self._blamed(error)
         else:
-            if not ready.done():
+            if not ready.done() and not self._stop.is_set():
                 text = f"did not begin a session within {self._start_s:g} s"
                 self._failure = EnvError(self._said(text))
         finally:
@@ -138,6 +138,8 @@ class Connection:
         from agentrl import __version__
 
         assert self._errors is not None
+        if self._stop.is_set():
+            return  # given up before it began
         with anyio.CancelScope(deadline=anyio.current_time() + self._start_s) as self._scope:
             transport = _overheard(self._target.transport(self._errors), self._heard)
             async with Client(
@@ -175,9 +177,9 @@ class Connection:
             )
         words = ""
         if self._errors is not None and not self._errors.closed:
-            size = self._errors.seek(0, os.SEEK_END)
-            self._errors.seek(max(0, size - LAST_WORDS))
-            words = clean(self._errors.read().decode("utf-8", "replace")).strip()
+            file = self._errors.fileno()  # read without seeking: the server writes at its position
+            start = max(0, os.fstat(file).st_size - LAST_WORDS)
+            words = clean(os.pread(file, LAST_WORDS, start).decode("utf-8", "replace")).strip()
         if words:
             text += f". Its last words on standard error: {words}"
         return self._target.without_secrets(text)

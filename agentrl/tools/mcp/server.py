@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.core.errors import AgentRLError, ConfigError, EnvError, MissingDependencyError
+from agentrl.core.message import ToolSpec
 from agentrl.core.task import Task
 from agentrl.tools.mcp.connection import Connection
 from agentrl.tools.mcp.listing import Listed, McpTool, read_listing
@@ -74,8 +74,7 @@ class McpServer:
         failed_starts: int = 5,
         protocol: Literal["auto", "legacy"] = "auto",
     ) -> None:
-        if importlib.util.find_spec("mcp") is None:
-            raise MissingDependencyError.for_extra("mcp", "mcp", "a tool server (MCP)")
+        _load_library()
         self._target = target_of(command, url, cwd, env, env_from, headers_from)
         self.label = self._target.label
         if protocol not in ("auto", "legacy"):
@@ -163,7 +162,7 @@ class McpServer:
                     "others with tools, or leave out shared"
                 )
             self._listed = listed
-        elif [one.spec for one in before] != [one.spec for one in listed]:
+        elif _by_name(before) != _by_name(listed):  # some list in another order each time
             raise EnvError(
                 f"{self.label} offers other tools than in its first session "
                 f"({', '.join(one.remote for one in listed)}; then "
@@ -192,3 +191,16 @@ class McpServer:
         held.users -= 1
         if held.retired and not held.users:
             await held.connection.aclose()
+
+
+def _by_name(listed: Sequence[Listed]) -> list[ToolSpec]:
+    return sorted((one.spec for one in listed), key=lambda spec: spec.name)
+
+
+def _load_library() -> None:
+    """Import it now, not in the event loop, which it would block for a second."""
+    try:
+        import jsonschema  # noqa: F401
+        from mcp import Client  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError.for_extra("mcp>=2.3", "mcp", "a tool server (MCP)") from None

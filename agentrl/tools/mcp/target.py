@@ -15,7 +15,9 @@ from agentrl.core.errors import ConfigError
 
 __all__ = ["Target", "target_of"]
 
-_SECRET = re.compile(r"token|secret|passw|credential|api_?key|private_?key|auth", re.IGNORECASE)
+_SECRET = re.compile(
+    r"token|secret|passw|credential|api_?key|private_?key|auth(?!or)", re.IGNORECASE
+)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT_S = 30.0
 

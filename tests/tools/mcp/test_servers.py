@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from agentrl.core.errors import AgentRLError, ConfigError, DeadlineError, EnvError
+from agentrl.core.errors import (
+    AgentRLError,
+    ConfigError,
+    DeadlineError,
+    EnvError,
+    MissingDependencyError,
+)
 from agentrl.core.message import ToolSpec
 from agentrl.envs.tools import ToolEnvFactory
 from agentrl.testing import mcp_servers
@@ -185,12 +191,25 @@ def test_a_server_may_not_list_other_tools_later(tmp_path: Path) -> None:
         specs(toolbox)
 
 
+def test_the_order_of_a_listing_is_that_of_the_first(tmp_path: Path) -> None:
+    toolbox = box(entry("reorders", env={"STARTS": str(tmp_path / "starts")}))
+    assert list(specs(toolbox)) == list(specs(toolbox))
+    assert (tmp_path / "starts").stat().st_size == 2
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install -e '\.\[mcp\]'"):
+        box(entry())
+
+
 def test_secrets_are_named_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2-hunter2")
     monkeypatch.setenv("UNRELATED", "not for servers")
     ask = [called(n, "environment", text=t) for n, t in enumerate(("A_TOKEN", "UNRELATED", "X"))]
     said = answers([entry(env={"X": "1"}, env_from={"A_TOKEN": "MY_TOKEN"})], *ask)
     assert texts(said) == ["hunter2-hunter2", "None", "1"]
+    box(entry(env={"GIT_AUTHOR_NAME": "Ann"}))
     with pytest.raises(ConfigError, match=r"env\.API_KEY looks like a secret.*env_from"):
         box(entry(env={"API_KEY": "sk-1"}))
     with pytest.raises(ConfigError, match="needs the environment variable 'ABSENT'"):
@@ -242,7 +261,7 @@ def test_a_server_that_cannot_be_used(fault: str, kind: type[AgentRLError], said
 
 def test_every_fault_of_the_stand_in_is_tested() -> None:
     tested = {one for one, _, _ in CALLS + STARTS}
-    others = {"", "stubborn", "rubbish", "changes", "refuses"}
+    others = {"", "stubborn", "rubbish", "changes", "reorders", "refuses"}
     assert tested | others == set(mcp_servers.FAULTS)
 
 

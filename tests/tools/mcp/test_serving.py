@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from agentrl.cli import app
-from agentrl.core.errors import ConfigError, EnvError, ToolError
+from agentrl.core.errors import AgentRLError, ConfigError, DeadlineError, EnvError, ToolError
+from agentrl.testing import mcp_servers
 from agentrl.tools import Toolbox, tool
 from agentrl.tools.mcp.serving import mcp_server
 from tests.tools.conftest import NEVER, TASK, answers, called, texts
@@ -65,9 +67,6 @@ def test_over_standard_input_and_output() -> None:
 def test_over_http(url: str, protocol: str) -> None:
     entry = server(url=url, protocol=protocol)
     assert texts(answers([entry], *CALLS)) == SAID
-    text = "é" * 70_000
-    wrong = called(1, "calculator", expression=text)
-    assert "error" in texts(answers([entry], wrong))[0]
 
 
 def test_what_a_client_sees_is_what_a_policy_sees(url: str) -> None:
@@ -160,6 +159,63 @@ def test_what_is_no_mcp_server_is_named(status: int, kind: str, body: bytes, sai
     assert "did not begin a session" in str(raised.value)
     assert "/mcp'" in str(raised.value)
     assert "hidden" not in str(raised.value)
+
+
+@contextlib.contextmanager
+def spoken_over_http(fault: str) -> Iterator[str]:
+    """The stand-in behind HTTP, which breaks in a call."""
+    calls, over = mcp_servers.Calls(), threading.Event()
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if request["method"] == "tools/call" and fault == "mute_calls":
+                over.wait(60)
+            if request["method"] == "tools/call" and fault in ("dies", "mute_calls"):
+                self.close_connection = True
+                return
+            reply = None if "id" not in request else mcp_servers.answer(request, fault, calls)
+            body = b"" if reply is None else json.dumps(reply).encode()
+            self.send_response(202 if reply is None else 200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}/mcp"
+        finally:
+            over.set()
+            http.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("dies", EnvError, r"the tool 'echo': the MCP server 'http.*'echo'"),
+        ("mute_calls", DeadlineError, r"'echo' gave no answer within 0\.5 s"),
+        ("wrong_answer", EnvError, r"wrong answer for its tool 'echo'"),
+        ("error_answer", EnvError, r"answered with error -32603: KeyError"),
+        ("lies_type", ConfigError, r"the tool 'second', inputSchema\.type"),
+    ],
+)
+def test_a_server_that_breaks_over_http(fault: str, kind: type[AgentRLError], said: str) -> None:
+    deadline_s = 0.5 if fault == "mute_calls" else 30.0
+    with spoken_over_http(fault) as url, pytest.raises(kind, match=f"(?s){said}"):
+        answers([server(url=url, deadline_s=deadline_s)], called(1, "echo", text="a"))
+
+
+def test_a_long_text_comes_whole_over_http() -> None:
+    with spoken_over_http("") as url:
+        said = answers([server(url=url)], called(1, "echo", text="é" * 70_000))
+    assert said.records[0].result.content == "é" * 70_000
 
 
 def test_a_wrong_url_is_named() -> None:
