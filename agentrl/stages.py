@@ -18,8 +18,8 @@ from agentrl.credit.diagnostics import with_diagnostics
 from agentrl.learn.proximal import with_proximal_logprobs
 from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
+from agentrl.rollout.load import Load, Meter
 from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
-from agentrl.rollout.stats import RolloutCounts
 from agentrl.rollout.thread import LoopThread
 
 __all__ = ["Iteration", "TaskCursor", "clone_batches", "reinforce_batches"]
@@ -56,7 +56,8 @@ class TaskCursor:
 class Iteration:
     """What one rollout and its updates came to, the last of them published as a version.
 
-    Groups below the quorum are not among ``groups``; ``counts`` says what this process played.
+    Groups below the quorum are not among ``groups``; ``load`` says what this process played,
+    and how busy the engine was.
     """
 
     number: int
@@ -65,7 +66,7 @@ class Iteration:
     policy_version: int
     rollout_s: float
     update_s: float
-    counts: RolloutCounts | None = None
+    load: Load | None = None
 
     @property
     def success(self) -> float | None:
@@ -136,10 +137,11 @@ def reinforce_batches(
             )
             for place, (task, epoch) in enumerate(cursor.take(stage.tasks_per_iteration))
         ]
-        before = runner.stats.counts()
+        meter = Meter(runner.stats, runner.agent.engine, runner.clock)
+        before = meter.mark()
         groups: Sequence[Group] = loop.run(runner.run(requests), on_given_up=runner.blame)
         refuse_if_nothing_finished(groups)
-        counts = runner.stats.counts().since(before)
+        load = meter.since(before)
         for annotator in annotators if groups else ():
             groups = annotator.annotate(groups)
         assigned = credit.assign(groups) if groups else CreditResult(())
@@ -158,7 +160,7 @@ def reinforce_batches(
         yield from batches
         version = learner.publish()
         seconds = (rolled_out - begun, clock() - rolled_out)
-        if on_iteration(Iteration(number, groups, assigned, version, *seconds, counts)):
+        if on_iteration(Iteration(number, groups, assigned, version, *seconds, load)):
             return
 
 

@@ -223,9 +223,9 @@ class Training:
         self.curve.append(point)
         event = {"stage": name, **point.to_data()}
         self.store.add_event("iteration", event, iteration=state.iteration)
-        if done.counts is not None:
-            counts = {"stage": name, "number": done.number, **done.counts.to_data()}
-            self.store.add_event("rollout", counts, iteration=state.iteration)
+        if done.load is not None:
+            load = {"stage": name, "number": done.number, **done.load.to_data()}
+            self.store.add_event("rollout", load, iteration=state.iteration)
         shown.iteration(done, point)
         goal = settings.early_stop_success
         return goal is not None and validation is not None and validation.success >= goal

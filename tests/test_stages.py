@@ -246,8 +246,9 @@ def test_an_iteration_whose_groups_were_all_discarded_trains_nothing_and_the_sta
     stage = Stage(factory=faulty, limits=Limits(retries=0, quorum=3))
     assert list(stage.batches(loop)) == []
     assert [len(one.groups) for one in stage.iterations] == [0, 0, 0]
-    counts = stage.iterations[-1].counts
-    assert counts is not None
+    load = stage.iterations[-1].load
+    assert load is not None
+    counts = load.counts
     assert (counts.requested, counts.finished, counts.failed, counts.discarded) == (12, 8, 4, 4)
     assert stage.credited == []
 

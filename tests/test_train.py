@@ -340,3 +340,14 @@ def test_what_fails_while_loading_leaves_no_directory(tmp_path: Path) -> None:
             console=QUIET,
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_each_iteration_says_where_its_time_went_and_how_busy_the_engine_was(
+    store: SqliteStore,
+) -> None:
+    rollouts = [event.data for event in store.events("rollout")]
+    assert len(rollouts) == ITERATIONS
+    for one in rollouts:
+        assert one["sample_s"] > 0 <= one["tool_s"] <= one["env_s"]
+        assert 0 < one["engine_utilisation"] <= 1 <= one["engine_mean_batch"]
+        assert one["tokens_per_s"] == pytest.approx(one["sampled_tokens"] / one["play_s"])

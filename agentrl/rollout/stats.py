@@ -30,6 +30,7 @@ class RolloutCounts:
         failures: Failed attempts by ``boundary/error``.
         seconds: Waited for, by place of the call (``sample``, ``step``, ...) and ``wait`` (for
             tokens), summed over episodes.
+        timings: ``Timings`` of all those steps, summed by field.
     """
 
     requested: int = 0
@@ -47,6 +48,7 @@ class RolloutCounts:
     sampled_tokens: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def under_way(self) -> int:
@@ -94,6 +96,7 @@ class RolloutStats:
         self._numbers: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._timings: defaultdict[str, float] = defaultdict(float)
         self._flights: dict[str, tuple[Flight, GroupRequest]] = {}
 
     @property
@@ -102,7 +105,10 @@ class RolloutStats:
 
     def counts(self) -> RolloutCounts:
         return RolloutCounts(
-            **dict(self._numbers), failures=dict(self._failures), seconds=dict(self._seconds)
+            **dict(self._numbers),
+            failures=dict(self._failures),
+            seconds=dict(self._seconds),
+            timings=dict(self._timings),
         )
 
     def waiting(self) -> Sequence[Waiting]:
@@ -148,6 +154,9 @@ class RolloutStats:
         self._numbers["prompt_tokens"] += sum(len(step.prompt_ids) for step in steps)
         self._numbers["sampled_tokens"] += trajectory.sampled_tokens
         self._seconds["wait"] += sum(step.timings.wait_s for step in steps)
+        for step in steps:
+            for name, seconds in asdict(step.timings).items():
+                self._timings[name] += seconds
         for failure in (trajectory.failure, trajectory.close_failure):
             if failure is not None:
                 self._failures[cause(failure)] += 1
