@@ -402,6 +402,17 @@ class RunConfig(Section):
     stages: tuple[Stage, ...] = ()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    trackers: tuple[PluginConfig, ...] = Field(
+        (), description="Where numbers go as well: tensorboard, wandb. Keys never stand here."
+    )
+
+    @model_validator(mode="after")
+    def _trackers_differ(self) -> RunConfig:
+        names = [one.name for one in self.trackers]
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"trackers names {twice[0]} twice: a run has one of each")
+        return self
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

@@ -24,6 +24,7 @@ from agentrl.learn.rows import TEACHERS
 from agentrl.learn.schedule import check_schedule
 from agentrl.models.loading import resolve_model
 from agentrl.registry import make, names, resolve, verify
+from agentrl.trackers.sending import check_trackers
 
 __all__ = ["check_playing", "check_training"]
 
@@ -41,6 +42,7 @@ def check_playing(config: RunConfig) -> EnvFactory:
 def check_training(config: RunConfig) -> EnvFactory:
     """As ``check_playing``, and everything that the stages and evaluations need."""
     problems = [*_playing_problems(config), *_training_problems(config)]
+    check_trackers(config.trackers)
     factory = _checked(config, problems)
     for number, stage in enumerate(config.stages):
         if isinstance(stage, ReinforceStage):

@@ -33,6 +33,7 @@ KINDS = (
     "sandbox",
     "store",
     "tool",
+    "tracker",
     "user",
 )
 _DISTRIBUTION = "agentrl-framework"

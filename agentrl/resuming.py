@@ -13,7 +13,16 @@ from agentrl.run_directory import CONFIG_FILE, open_run_directory
 __all__ = ["config_to_resume"]
 
 # What is played and learnt does not depend on these; "*" is one part of the path.
-MAY_CHANGE = ("checkpoints.*", "env.workers.*", "rollout.*", "stages.*.max_seconds", "store.*")
+MAY_CHANGE = (
+    "checkpoints.*",
+    "env.workers.*",
+    "rollout.*",
+    "stages.*.max_seconds",
+    "store.*",
+    "trackers.*.name",
+    "trackers.*.options.*",
+    "trackers.*.options.*.*",
+)
 # But for these of them: which episodes are learnt from does.
 MUST_STAY = ("rollout.quorum", "rollout.straggler_timeout_s")
 # These change the last bits of the weights, and nothing else.

@@ -21,6 +21,8 @@ from agentrl.progress import Progress
 from agentrl.resuming import config_to_resume
 from agentrl.run_directory import create_run_directory
 from agentrl.store.sqlite import SqliteStore
+from agentrl.trackers.measures import of_evaluation
+from agentrl.trackers.sending import open_trackers
 from agentrl.training import Training
 from agentrl.viewer.page import write_page
 
@@ -110,7 +112,8 @@ def _training(
 def _execute(training: Training, run_dir: Path) -> RunReport:
     """Everything that is left of the run; if it stops, the user is told how to go on."""
     try:
-        return _finish(training, run_dir)
+        with open_trackers(training.parts.config, training.warn) as training.trackers:
+            return _finish(training, run_dir)
     except (KeyboardInterrupt, AgentRLError):
         training.progress.note(f"The run has stopped. To go on: agentrl train --resume {run_dir}")
         raise
@@ -129,7 +132,9 @@ def _finish(training: Training, run_dir: Path) -> RunReport:
 
     def test(purpose: str, iteration: int) -> Evaluation:
         with progress.status(f"evaluating on the test panel ({purpose})"):
-            return panels.test(purpose, iteration=iteration)
+            measured = panels.test(purpose, iteration=iteration)
+        training.trackers.log(of_evaluation(measured), axis="test/iteration", step=iteration)
+        return measured
 
     kinds = [stage.kind for stage in parts.config.stages]
     # Cloning only makes the policy that reinforcement starts from: "before" is after it.

@@ -21,6 +21,8 @@ from agentrl.rollout.poison import Poison
 from agentrl.rollout.runner import GroupRequest, Runner
 from agentrl.stages import Iteration, clone_batches, reinforce_batches
 from agentrl.store.sqlite import SqliteStore
+from agentrl.trackers.measures import of_iteration, of_update
+from agentrl.trackers.sending import Trackers
 
 __all__ = ["Training"]
 
@@ -33,6 +35,7 @@ class Training:
         state: Where the run stands; every step moves it on.
         origin: The checkpoint that ``state`` was read from, if the run was resumed.
         curve: Points of the iterations so far.
+        trackers: Told of every iteration and update as well.
         clock: Seconds; at ``started`` the run would have begun had it never been stopped.
     """
 
@@ -45,6 +48,7 @@ class Training:
     started: float
     origin: Checkpoint | None = None
     curve: list[CurvePoint] = field(default_factory=list)
+    trackers: Trackers = field(default_factory=Trackers)
     clock: Callable[[], float] = time.perf_counter
     stage_started: float = 0.0
 
@@ -100,7 +104,7 @@ class Training:
         with self.progress.stage(f"{name}: clone", stage.updates, state.step) as shown:
 
             def on_update(stats: UpdateStats) -> None:
-                self.store.add_update(stats, iteration=state.iteration)
+                self._updated(stats, name, iteration=state.iteration)
                 state.step += 1
                 shown.update(stats)
                 if every and state.step % every == 0 and state.step < stage.updates:
@@ -129,7 +133,7 @@ class Training:
             self.store.add_event("discarded", event, iteration=state.iteration + 1)
 
         def on_update(stats: UpdateStats) -> None:
-            self.store.add_update(stats, iteration=state.iteration + 1)
+            self._updated(stats, name, iteration=state.iteration + 1)
 
         with self.progress.stage(f"{name}: rl", stage.iterations, state.step) as shown:
 
@@ -226,9 +230,14 @@ class Training:
         if done.load is not None:
             load = {"stage": name, "number": done.number, **done.load.to_data()}
             self.store.add_event("rollout", load, iteration=state.iteration)
+        self.trackers.log(of_iteration(done, point), axis="iteration", step=state.iteration)
         shown.iteration(done, point)
         goal = settings.early_stop_success
         return goal is not None and validation is not None and validation.success >= goal
+
+    def _updated(self, stats: UpdateStats, name: str, *, iteration: int) -> None:
+        self.store.add_update(stats, iteration=iteration)
+        self.trackers.log(of_update(name, stats), axis=f"{name}/update", step=stats.update)
 
     def _save(self, learner: Learner) -> None:
         state = self.state

@@ -62,6 +62,7 @@ def refusal(run_dir: Path, *overrides: str, kind: type[AgentRLError] = ConfigErr
         "learner.micro_batch_tokens=64",
         "engine.options={slots: 4}",
         "model.device=cuda",
+        "trackers=[{name: wandb, options: {project: p, tags: [a]}}]",
     ],
 )
 def test_what_changes_no_result_may_be_changed(tmp_path: Path, override: str) -> None:

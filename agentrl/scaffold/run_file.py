@@ -118,6 +118,8 @@ checkpoints:               # what 'agentrl train --resume RUN_DIR' goes on from
   # every_updates: 100     # the same for the updates of clone stages
   # keep: 2
 
+# trackers: []             # numbers go there too: [{name: tensorboard}], 'agentrl list tracker'
+
 evaluation:
   tasks: 64                # of the test split
   validation_tasks: 64
