@@ -17,6 +17,7 @@ from agentrl.evaluate.report import CurvePoint
 from agentrl.panels import Panels
 from agentrl.progress import Progress, StageProgress
 from agentrl.registry import make
+from agentrl.rollout.load import Meter
 from agentrl.rollout.poison import Poison
 from agentrl.rollout.runner import GroupRequest, Runner
 from agentrl.stages import Iteration, clone_batches, reinforce_batches
@@ -135,7 +136,9 @@ class Training:
         def on_update(stats: UpdateStats) -> None:
             self._updated(stats, name, iteration=state.iteration + 1)
 
-        with self.progress.stage(f"{name}: rl", stage.iterations, state.step) as shown:
+        runner = self._runner(keep, discarded)
+        meter = Meter(runner.stats, runner.agent.engine)
+        with self.progress.stage(f"{name}: rl", stage.iterations, state.step, meter) as shown:
 
             def on_iteration(done: Iteration) -> bool:
                 stop = self._count(done, name, shown, alarms)
@@ -146,7 +149,7 @@ class Training:
 
             batches = reinforce_batches(
                 stage,
-                runner=self._runner(keep, discarded),
+                runner=runner,
                 loop=parts.loop,
                 tasks=parts.tasks(parts.config.env.train_split),
                 credit=credit,

@@ -226,14 +226,19 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 def _list(store: SqliteStore, wanted: TrajectoryFilter, as_json: bool) -> None:
     from agentrl.viewer.diagnostics import credit_metrics
-    from agentrl.viewer.terminal import show_diagnostics, show_trajectories
+    from agentrl.viewer.load import newest_load
+    from agentrl.viewer.terminal import show_diagnostics, show_load, show_trajectories
 
+    load = newest_load(store, wanted.iteration)
     credit = credit_metrics(store, wanted.iteration)
     if as_json:
         shown = None if credit is None else {"iteration": credit[0], "metrics": credit[1]}
         total, episodes = store.count(wanted), store.find(wanted)
-        print_json({"total": total, "episodes": episodes, "credit": shown})
+        rollout = None if load is None else {"iteration": load[0], "metrics": load[1]}
+        print_json({"total": total, "episodes": episodes, "credit": shown, "rollout": rollout})
         return
     show_trajectories(store, wanted, console())
     if credit is not None:
         show_diagnostics(*credit, console())
+    if load is not None:
+        show_load(*load, console())

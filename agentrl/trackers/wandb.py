@@ -12,6 +12,7 @@ from agentrl.core.errors import ConfigError, MissingDependencyError
 __all__ = ["WeightsAndBiases"]
 
 ID_FILE = "wandb_id"
+FINISH_S = 20.0  # without a network the library would try for hours at the end
 
 
 class WeightsAndBiases:
@@ -49,7 +50,9 @@ class WeightsAndBiases:
 
         folder = run_dir / "trackers"
         folder.mkdir(parents=True, exist_ok=True)
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False)
+        settings = wandb.Settings(
+            silent=True, console="off", disable_git=True, save_code=False, finish_timeout=FINISH_S
+        )
         # Looks at the variable of the environment too, as the library does.
         if (mode or wandb.setup().settings.mode) == "online" and not wandb.login(prompt=False):
             raise ConfigError(

@@ -21,6 +21,7 @@ from agentrl.viewer.choice import choose
 from agentrl.viewer.curve import curve_svg
 from agentrl.viewer.diagnostics import credit_metrics, diagnostics_lines
 from agentrl.viewer.episode import episode_html
+from agentrl.viewer.load import load_lines, newest_load
 from agentrl.viewer.style import SCRIPT, STYLE
 from agentrl.viewer.wording import ended_by, visible
 
@@ -78,7 +79,13 @@ def page_html(
     curve = report["curve"] if report else _curve_so_far(store)
     chosen = choose(lines, episodes)
     head = "".join(
-        (*_header(report, lines, name), _curve(report, curve), *_kinds(report), *_credit(store))
+        (
+            *_header(report, lines, name),
+            _curve(report, curve),
+            *_kinds(report),
+            *_credit(store),
+            *_load(store),
+        )
     )
     shown = _episodes(store, chosen, PAGE_LIMIT - len((head + STYLE + SCRIPT).encode()))
     return (
@@ -193,13 +200,24 @@ def _kinds(report: Mapping[str, Any] | None) -> Iterator[str]:
 def _credit(store: SqliteStore) -> Iterator[str]:
     """What the newest credit came to."""
     found = credit_metrics(store)
-    lines = list(diagnostics_lines(found[1])) if found is not None else []
-    if found is None or not lines:
+    if found is not None:
+        yield from _table(f"Credit of iteration {found[0]}", list(diagnostics_lines(found[1])))
+
+
+def _load(store: SqliteStore) -> Iterator[str]:
+    """Where the time of the newest rollout went."""
+    found = newest_load(store)
+    if found is not None:
+        yield from _table(f"Rollout of iteration {found[0]}", list(load_lines(found[1])))
+
+
+def _table(title: str, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not lines:
         return
     rows = "".join(
         f"<tr><td>{_text(subject)}</td><td>{_text(words)}</td></tr>" for subject, words in lines
     )
-    yield (f'<h2>Credit of iteration {found[0]}</h2><div class="card"><table>{rows}</table></div>')
+    yield f'<h2>{_text(title)}</h2><div class="card"><table>{rows}</table></div>'
 
 
 def _introduction(lines: Sequence[TrajectorySummary], shown: int) -> str:

@@ -17,6 +17,7 @@ from agentrl.core.trajectory import Step
 from agentrl.store.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
 from agentrl.viewer.diagnostics import diagnostics_lines
+from agentrl.viewer.load import load_lines
 from agentrl.viewer.prompts import Decode, prompt_parts
 from agentrl.viewer.wording import (
     ended_by,
@@ -35,6 +36,7 @@ __all__ = [
     "message_view",
     "number",
     "show_diagnostics",
+    "show_load",
     "show_trajectories",
     "show_trajectory",
     "trajectory_table",
@@ -66,13 +68,21 @@ def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Con
 
 def show_diagnostics(iteration: int, metrics: Mapping[str, Any], console: Console) -> None:
     """Print what the credit of an iteration came to, if anything of it is known."""
-    lines = list(diagnostics_lines(metrics))
+    _show_lines(f"credit of iteration {iteration}", list(diagnostics_lines(metrics)), console)
+
+
+def show_load(iteration: int, data: Mapping[str, Any], console: Console) -> None:
+    """Print where the time of an iteration's rollout went."""
+    _show_lines(f"rollout of iteration {iteration}", list(load_lines(data)), console)
+
+
+def _show_lines(title: str, lines: Sequence[tuple[str, str]], console: Console) -> None:
     if not lines:
         return
     table = Table.grid(padding=(0, 2))
     for subject, words in lines:
         table.add_row(Text(visible(subject), style="dim"), Text(visible(words)))
-    console.print(Text(f"credit of iteration {iteration}", style="bold"))
+    console.print(Text(title, style="bold"))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from agentrl.engines.work import EngineWork
+from agentrl.rollout.load import Load
+from agentrl.rollout.stats import RolloutCounts
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.episodes import episode, group
 from agentrl.viewer.terminal import trajectory_table
@@ -124,3 +127,37 @@ def test_the_list_ends_with_what_the_newest_credit_came_to(agentrl: Agentrl, run
     page = (run_dir / "report.html").read_text()
     assert "<h2>Credit of iteration 0</h2>" in page
     assert "<td>parts</td><td>episode 100% (mean size 0.625)</td>" in page
+
+
+def test_the_list_says_where_the_time_of_the_newest_rollout_went(
+    agentrl: Agentrl, run_dir: Path
+) -> None:
+    assert agentrl("view", run_dir, "--json").json()["rollout"] is None
+    counts = RolloutCounts(
+        requested=10,
+        finished=7,
+        failed=3,
+        retried=4,
+        sampled_tokens=900,
+        failures={"step/EnvError": 6, "reset/DeadlineError": 1},
+        timings={"sample_s": 5.0, "env_s": 4.0, "tool_s": 1.0, "wait_s": 1.0},
+    )
+    work = EngineWork(busy_s=9.0, forwards=10, rows=35.0, sampled_tokens=1234)
+    with SqliteStore(run_dir) as store:
+        store.add_event("rollout", Load(counts, 10.0, work).to_data(), iteration=1)
+    shown = agentrl("view", run_dir).out
+    for words in (
+        "rollout of iteration 1",
+        "7 finished, 3 failed for good, 4 attempts tried again",
+        "busy 90%, 3.5 requests a pass, 123 tokens/s",
+        "sampling 50%, environment 30%, tools 10%, waiting 10%",
+        "step/EnvError 6, reset/DeadlineError 1",
+    ):
+        assert words in shown
+    found = agentrl("view", run_dir, "--json").json()["rollout"]
+    assert (found["iteration"], found["metrics"]["tool_s"]) == (1, 1.0)
+    assert agentrl("view", run_dir, "--iteration", "0", "--json").json()["rollout"] is None
+    agentrl("view", run_dir, "--page")
+    page = (run_dir / "report.html").read_text()
+    assert "<h2>Rollout of iteration 1</h2>" in page
+    assert "<td>step/EnvError 6, reset/DeadlineError 1</td>" in page
