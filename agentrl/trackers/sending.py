@@ -153,7 +153,7 @@ class _Outlet:
                     self._note(sent)
             tracker.close()
         except BaseException as error:  # foreign code: even sys.exit() must not pass in silence
-            self._give_up(f"{type(error).__name__}: {error}")
+            self._give_up(f"{type(error).__name__}: {error}".rstrip(". "))
 
     def _sent(self) -> dict[str, int]:
         """The last step of each axis that was sent, by this process or one before."""
