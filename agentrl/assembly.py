@@ -146,7 +146,8 @@ def tasks_of(
     if len(tasks) < (count or 1):
         raise ConfigError(
             f"split '{split}' of environment '{name}' has {len(tasks)} tasks, and "
-            f"{count or 1} are wanted: ask for fewer, or let the environment have more"
+            f"{count or 1} are wanted: ask for fewer (evaluation.tasks of the test split, "
+            "evaluation.validation_tasks of the validation split), or let the environment have more"
         )
     return tasks if count is None else tasks[:count]
 

@@ -60,7 +60,7 @@ def new(
     typer.echo("\n".join(f"wrote {path}" for path in made.files))
     there = "" if folder == Path(".") else f"cd {folder}; "
     typer.echo(f"It works as it is. Next:\n  {there}agentrl check {kind} {made.spec}")
-    typer.echo(f"  {there}python -m pytest {made.files[1].name}")
+    typer.echo(f"  {there}python -m pytest {made.files[1].name}    (pip install pytest)")
     if kind == "env":
         typer.echo(f"  {there}agentrl init {name}.yaml --env {made.spec}")
 

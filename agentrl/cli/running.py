@@ -34,6 +34,11 @@ def train(
     if resume:
         _resume(config, overrides, dry_run, as_json)
         return
+    if config.is_dir():
+        raise ConfigError(
+            f"'{config}' is a directory, and a run file is expected. To go on with a run: "
+            f"agentrl train --resume {config}"
+        )
     run = load_config(config, overrides)
     if dry_run:
         from agentrl.cli.dry_run import plan
@@ -98,6 +103,9 @@ def rollout(
     """Play episodes into the store of a new run directory, without training."""
     from agentrl.play import rollout as run
 
+    # A run's own directory holds the run: its model plays into a new one beside it.
+    if source.is_dir() and not any(one.startswith("run_dir=") for one in overrides):
+        overrides = [*overrides, f"run_dir={_beside(source, 'rollout')}"]
     summary = run(
         _source(source, overrides),
         split=split,
@@ -107,6 +115,14 @@ def rollout(
     )
     if as_json:
         print_json(summary)
+
+
+def _beside(run_dir: Path, ending: str) -> Path:
+    """The first free of ``RUN-rollout``, ``RUN-rollout-2``, ..."""
+    path, number = run_dir.with_name(f"{run_dir.resolve().name}-{ending}"), 2
+    while path.exists():
+        path, number = path.with_name(f"{run_dir.resolve().name}-{ending}-{number}"), number + 1
+    return path
 
 
 def _source(path: Path, overrides: list[str]) -> Any:

@@ -5,16 +5,18 @@ Check it: agentrl check env MODULE:SkeletonFactory
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 
 from agentrl.core.errors import ConfigError, EnvError
 from agentrl.core.message import Message, ToolSpec
 from agentrl.core.protocols import Demonstration
-from agentrl.core.task import Task, content_hash
+from agentrl.core.task import Task, content_hash, derive_seed
 from agentrl.core.trajectory import Observation, StepResult
 
 SPLITS = ("train", "validation", "test")
-MAX_STEPS = 12
+NUMBERS = 20
+MAX_STEPS = 20
 COMMANDS = ("up", "down")
 
 
@@ -78,8 +80,8 @@ class SkeletonFactory:
             raise ConfigError(f"no split '{split}'; there are: {', '.join(SPLITS)}")
         problems = [
             {"start": start, "target": target}
-            for start in range(10)
-            for target in range(10)
+            for start in range(NUMBERS)
+            for target in range(NUMBERS)
             if start != target
         ]
         tasks = []
@@ -94,12 +96,19 @@ class SkeletonFactory:
         return SkeletonEnv(task.payload["start"], task.payload["target"])
 
     def demonstrate(self, task: Task, *, seed: int, noise: float) -> Iterator[Demonstration]:
-        """An expert to clone from. Remove this method if you have none."""
+        """An expert to clone from; a share ``noise`` of its commands is random.
+
+        Remove this method if you have none.
+        """
+        rng = random.Random(derive_seed(seed, task.id, "expert"))
         number, target = task.payload["start"], task.payload["target"]
-        while number != target:
-            command = "up" if number < target else "down"
+        for _ in range(MAX_STEPS):
+            if number == target:
+                return
+            stray = rng.random() < noise
+            command = rng.choice(COMMANDS) if stray else "up" if number < target else "down"
             yield Demonstration(
-                observe(number, target), Message("assistant", command), trainable=True
+                observe(number, target), Message("assistant", command), trainable=not stray
             )
             number += 1 if command == "up" else -1
 

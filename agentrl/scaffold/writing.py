@@ -31,13 +31,45 @@ def write_run_file(path: Path, env: str) -> Path:
     Raises:
         ConfigError: ``path`` exists or cannot be written, or there is no such environment.
     """
-    if env != "toy":
-        from agentrl.registry import resolve
-
-        resolve("env", env)
     text = RUN_FILE.replace("run_dir: runs/run", f"run_dir: runs/{path.stem}")
-    _write({path: text.replace("name: toy", f"name: {env}")})
+    if env != "toy":
+        text = _for_env(text.replace("name: toy", f"name: {env}"), env)
+    _write({path: text})
     return path
+
+
+def _for_env(text: str, env: str) -> str:
+    """The run file for another environment than it was written for: as large as its splits allow.
+
+    An environment that cannot be made without options keeps the sizes as they are.
+    """
+    from agentrl.registry import make, resolve
+
+    resolve("env", env)
+    # How fast it is cloned is unknown: a clumsy expert leaves reinforcement something to learn.
+    old, new = (
+        "noise: 0.3             # share of random commands: they are seen, not imitated",
+        (
+            "noise: 0.6             # share of random commands\n"
+            "    imitate_noise: true    # the clone is as clumsy: that leaves rl something to learn"
+        ),
+    )
+    text = text.replace(old, new).replace("updates: 400", "updates: 600")
+    text = text.replace("    iterations: 16", "    iterations: 40")
+    try:
+        factory = make("env", env, {})
+    except ConfigError:
+        return text
+    for key, split in (
+        ("demonstrations: 274", "train"),
+        ("validation_tasks: 64", "validation"),
+        (" tasks: 64", "test"),
+    ):
+        if split in factory.splits:
+            name, _, most = key.rpartition(" ")
+            count = max(1, min(int(most), len(factory.tasks(split))))
+            text = text.replace(key, f"{name} {count}")
+    return text
 
 
 def write_skeleton(kind: str, name: str, folder: Path) -> Skeleton:

@@ -103,6 +103,24 @@ def test_a_finished_run_is_evaluated_looked_at_and_its_prompts_read(
     assert "<|turn|>" in shown.out
 
 
+def test_a_finished_runs_model_plays_into_a_new_directory_beside_it(
+    trained: tuple[Path, Any], agentrl: Agentrl
+) -> None:
+    run, _ = trained
+    for name in ("run-rollout", "run-rollout-2"):
+        played = agentrl("rollout", run, "threads=1", "--tasks", "2", "--json")
+        assert played.code == 0, played.err
+        assert (run.with_name(name) / "store.sqlite").is_file()
+
+
+def test_train_on_a_runs_directory_says_how_to_go_on(
+    trained: tuple[Path, Any], agentrl: Agentrl
+) -> None:
+    ended = agentrl("train", trained[0])
+    assert ended.code == 2
+    assert f"agentrl train --resume {trained[0]}" in ended.err
+
+
 def test_doctor_looks_without_loading_anything_heavy() -> None:
     code = (
         "import sys, json; from typer.testing import CliRunner; from agentrl.cli import app;"

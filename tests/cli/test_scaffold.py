@@ -48,7 +48,6 @@ def test_a_new_environment_passes_its_contract_and_its_own_test(
     assert agentrl("init", tmp_path / "run.yaml", "--env", "odd_game:OddGameFactory").code == 0
     planned = agentrl(
         *("train", tmp_path / "run.yaml", "--dry-run", f"run_dir={tmp_path / 'run'}"),
-        *("evaluation.tasks=8", "evaluation.validation_tasks=8"),
     )
     assert planned.code == 0, planned.err
     written = (tmp_path / "odd_game.py").read_text() + (tmp_path / "test_odd_game.py").read_text()
@@ -61,6 +60,22 @@ def test_a_new_environment_passes_its_contract_and_its_own_test(
         text=True,
     )
     assert ended.returncode == 0, ended.stdout
+
+
+def test_a_run_file_is_as_large_as_its_environment(
+    agentrl: Agentrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    agentrl("new", "env", "small_game", "--in", tmp_path)
+    module = tmp_path / "small_game.py"
+    module.write_text(module.read_text().replace("NUMBERS = 20", "NUMBERS = 6"))
+    path = tmp_path / "run.yaml"
+    assert agentrl("init", path, "--env", "small_game:SmallGameFactory").code == 0
+    planned = agentrl("train", path, "--dry-run", f"run_dir={tmp_path / 'run'}")
+    assert planned.code == 0, planned.err
+    config = load_config(path)
+    assert config.evaluation.tasks < 30
+    assert getattr(config.stages[0], "imitate_noise", False)
 
 
 def test_a_new_tool_passes_its_contract_and_its_own_test(

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -102,7 +103,7 @@ def target_of(
             f"command of an MCP server must be a list of strings, got {command!r}: write "
             '["python", "server.py"]'
         )
-    label = f"the MCP server '{' '.join(words)[:80]}'"
+    label = f"the MCP server '{_short(words)}'"
     if headers_from:
         raise ConfigError(f"{label} is a command and has no headers: use env_from")
     literal = {name: _literal(name, value, label) for name, value in (env or {}).items()}
@@ -174,3 +175,12 @@ def _worth_hiding(values: Mapping[str, str]) -> tuple[str, ...]:
     """A header's secret is also hidden without its scheme (``Bearer ...``)."""
     found = {part for value in values.values() for part in (value, value.rpartition(" ")[2])}
     return tuple(sorted((one for one in found if len(one) >= 4), key=len, reverse=True))
+
+
+def _short(words: Sequence[str]) -> str:
+    """A command in at most 80 characters: the program without its folder, and the end of the rest.
+
+    What tells two servers apart is mostly their last argument.
+    """
+    text = " ".join([PurePath(words[0]).name, *words[1:]])
+    return text if len(text) <= 80 else f"{text[:25]} ... {text[-50:]}"
