@@ -99,9 +99,11 @@ def summary_lines(report: RunReport) -> list[str]:
 
 
 def _verdict(paired: PairedDifference, confidence: float) -> str:
-    if paired.low > 0:
+    # Where few tasks differ the interval is too narrow; the sign test is exact there.
+    shown = paired.p_value <= 1 - confidence
+    if paired.low > 0 and shown:
         word = "it got better"
-    elif paired.high < 0:
+    elif paired.high < 0 and shown:
         word = "it got worse"
     else:
         word = "no change is shown"
@@ -157,7 +159,7 @@ def _pass_rates(report: SuccessReport) -> Iterator[Sequence[str]]:
 def _curve(report: RunReport) -> Iterator[Sequence[str]]:
     for point in report.curve:
         yield (
-            str(point.iteration),
+            str(point.iteration + 1),  # as on the console and in the store
             f"{point.episodes:,}",
             f"{point.tokens:,}",
             f"{point.wall_s:.0f}",

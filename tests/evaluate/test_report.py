@@ -134,6 +134,12 @@ def test_no_change_is_not_called_a_gain() -> None:
     assert "no change is shown" in text
     worse = RunReport.of(Evaluation(panel(30)), Evaluation(panel(5)), curve=(), wall_s=1.0)
     assert "it got worse" in to_markdown(worse)
+    # Four tasks of 40 fell and none rose: the interval leaves 0 out, the exact test does not.
+    little = to_markdown(
+        RunReport.of(Evaluation(panel(9)), Evaluation(panel(5)), curve=(), wall_s=1.0)
+    )
+    assert "0 tasks better, 4 worse, sign test p = 0.12" in little
+    assert "no change is shown" in little
 
 
 def test_several_trials_report_both_conventions() -> None:
