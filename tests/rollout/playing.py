@@ -19,6 +19,7 @@ from agentrl.memory.transcript import Transcript
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.testing.characters import CharacterRenderer
 from agentrl.testing.scripts import ScriptedEnv, say
+from agentrl.testing.simulated_time import run_simulated
 
 T = TypeVar("T")
 WIN = StepResult(say(), 1.0, terminated=True, success=True)
@@ -72,8 +73,13 @@ def requests(factory: EnvFactory, count: int = 4, size: int = 3) -> list[GroupRe
     return [GroupRequest(f"g{place}", task, size, seed=5) for place, task in enumerate(tasks)]
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 30.0) -> T:
-    """Run in a fresh loop, with a generous deadline."""
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run in simulated time: no deadline passes because the machine was busy."""
+    return run_simulated(work)
+
+
+def run_in_real_time(work: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
+    """Run with a generous deadline: for what waits for threads, processes or the real clock."""
 
     async def main() -> T:
         async with asyncio.timeout(seconds):
