@@ -140,9 +140,13 @@ def test_c3_a_task_that_blocks_for_good_stops_the_run_and_not_the_resumed_one(
     with pytest.raises(EpisodeError, match=r"blocked for .* by episode stage1-\d-\d-\w+/\d/0 in"):
         train(tiny_run(run_dir, settings), console=QUIET)
     with SqliteStore(run_dir) as store:
-        (blamed,) = [line for line in store.find() if line.failure]
+        failed = [line for line in store.find() if line.failure]
+        # Others may have missed these short deadlines on a busy machine; only one is blamed.
+        (blamed,) = [
+            line for line in failed if line.failure and line.failure.error == "BlockedError"
+        ]
         assert blamed.failure is not None
-        assert (blamed.failure.boundary, blamed.failure.error) == ("make", "BlockedError")
+        assert blamed.failure.boundary == "make"
         assert store.blocking_tasks("train") == [blamed.task_id]
     # The environment still blocks; what blocked is not drawn again.
     more = [f"rollout.{key}=60" for key in ("make_timeout_s", "step_timeout_s", "sample_timeout_s")]
@@ -151,6 +155,7 @@ def test_c3_a_task_that_blocks_for_good_stops_the_run_and_not_the_resumed_one(
     release.set()
     with SqliteStore(run_dir, read_only=True) as store:
         assert store.events("finished")
-        again = [line for line in store.find() if line.failure and line.id != blamed.id]
+        known = {line.id for line in failed}
+        again = [line for line in store.find() if line.failure and line.id not in known]
         assert {line.failure.error for line in again if line.failure} <= {"PoisonedTaskError"}
         assert {line.task_id for line in again} <= {blamed.task_id}
