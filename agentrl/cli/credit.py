@@ -10,7 +10,7 @@ import typer
 from agentrl.cli.app import Json, RunDirectory, app, console, print_json
 
 if TYPE_CHECKING:
-    from agentrl.viewer.explain import Explanation
+    from agentrl.viewer.explanation import Explanation
 
 credit = typer.Typer(help="Which step got how much of the outcome, and why.", no_args_is_help=True)
 app.add_typer(credit, name="credit", rich_help_panel="Look")

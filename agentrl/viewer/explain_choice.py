@@ -15,6 +15,7 @@ from agentrl.registry import make
 from agentrl.run_directory import CONFIG_FILE
 from agentrl.store.records import TrajectoryFilter, TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
+from agentrl.viewer.wording import signed
 
 __all__ = ["Used", "find_group", "instructive_group", "run_estimator"]
 
@@ -101,7 +102,8 @@ def instructive_group(store: SqliteStore) -> tuple[str, str]:
         return group_id, f"{which} credit, the first: none got any signal"
     return (
         group_id,
-        f"{which} signal, the one with the most different advantages ({low:+.3f} .. {high:+.3f})",
+        f"{which} signal, the one with the most different advantages "
+        f"({signed(low)} .. {signed(high)})",
     )
 
 

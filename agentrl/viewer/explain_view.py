@@ -12,10 +12,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.viewer.explain import Cluster, Explanation, Member, Part, Partition, Statistics
-from agentrl.viewer.explain import StepCredit as Credited
-from agentrl.viewer.terminal import ADVANTAGE_STYLES, OUTCOME_STYLE, number
-from agentrl.viewer.wording import signed, visible
+from agentrl.viewer.explanation import Cluster, Explanation, Member, Part, Partition, Statistics
+from agentrl.viewer.explanation import StepCredit as Credited
+from agentrl.viewer.terminal import ADVANTAGE_STYLES, OUTCOME_STYLE
+from agentrl.viewer.wording import rounded, signed, visible
 
 __all__ = ["explanation_view", "show_explanation"]
 
@@ -69,7 +69,7 @@ def _episodes(one: Explanation) -> RenderableType:
         table.add_row(
             _trial(member),
             Text(member.outcome, style=OUTCOME_STYLE[member.outcome]),
-            number(member.score),
+            _reward(member.score),
             str(len(member.steps)) if member.takes_part else "",
             Text(visible(said), style="" if member.takes_part else "dim"),
         )
@@ -102,7 +102,7 @@ def _cluster(partition: Partition, cluster: Cluster) -> Iterator[RenderableType]
         table.add_row(
             Text(f"trial {place.trial} step {place.step}", style="dim"),
             Text(visible(place.action)),
-            Text("" if place.own is None else f"{visible(partition.what)} {place.own:.3g}"),
+            Text("" if place.own is None else f"{visible(partition.what)} {rounded(place.own)}"),
             Text(visible(partition.part) if known else "advantage", style="dim"),
             _advantage(place.advantage if place.part is None else place.part),
         )
@@ -112,7 +112,7 @@ def _cluster(partition: Partition, cluster: Cluster) -> Iterator[RenderableType]
 
 
 def _member(member: Member) -> Iterator[RenderableType]:
-    score = number(member.score)
+    score = _reward(member.score)
     title = Text.assemble(
         (f"trial {_trial(member)}", "bold"), f"  {member.outcome}, score {score}  ", member.id
     )
@@ -122,7 +122,7 @@ def _member(member: Member) -> Iterator[RenderableType]:
 
 
 def _step(step: Credited) -> Iterator[RenderableType]:
-    facts = [f"reward {number(step.reward)}"] if step.kind == "act" else [step.kind]
+    facts = [f"reward {_reward(step.reward)}"] if step.kind == "act" else [step.kind]
     facts += [] if step.valid else ["invalid"]
     yield Text.assemble(
         (f"step {step.step}  ", "dim"),
@@ -149,7 +149,7 @@ def _step(step: Credited) -> Iterator[RenderableType]:
 def _came_from(part: Part) -> Text:
     text = Text(style="dim")
     if part.own is not None:
-        text.append(f"{visible(part.what)} {part.own:.3g}")
+        text.append(f"{visible(part.what)} {rounded(part.own)}")
     if part.among is not None and part.own is not None and part.among.count > 1.0:
         text.append(f" against {_statistics(part.among)}")
     if part.label is not None and part.label >= 0:
@@ -160,8 +160,16 @@ def _came_from(part: Part) -> Text:
 
 
 def _statistics(among: Statistics) -> str:
-    return f"mean {among.mean:.3g}, std {among.std:.3g} of {among.count:g} {among.entries}"
+    return (
+        f"mean {rounded(among.mean)}, std {rounded(among.std)} of {rounded(among.count)} "
+        f"{among.entries}"
+    )
 
 
 def _advantage(value: float) -> Text:
     return Text(signed(value), style=ADVANTAGE_STYLES[(value > 0) - (value < 0)])
+
+
+def _reward(reward: float | None) -> str:
+    """A reward; what could not be scored is not 0."""
+    return "unscored" if reward is None else rounded(reward)

@@ -14,14 +14,20 @@ from agentrl.store.records import StoredTrajectory, TrajectoryCredit, Trajectory
 
 __all__ = [
     "StepCredit",
+    "action_line",
     "ended_by",
     "message_parts",
+    "rounded",
     "shortened",
     "signed",
+    "state_line",
     "step_credit",
     "step_facts",
     "visible",
 ]
+
+ACTION, STATE = 70, 100  # characters of an action and of a state on one line
+SMALLEST = 0.0005  # below it three decimals show nothing
 
 
 def visible(text: str) -> str:
@@ -64,7 +70,19 @@ def ended_by(line: TrajectorySummary) -> str:
 
 def signed(number: float) -> str:
     """A number with its sign; zero has none."""
+    if 0.0 < abs(number) < SMALLEST:
+        return f"{number:+.0e}"
     return "0" if number == 0 else f"{number:+.3f}"
+
+
+def rounded(number: float) -> str:
+    """A number as ``signed`` rounds it, without sign and without zeros at the end.
+
+    Three decimals; what would round to 0 and is not 0 is given by its size: ``2e-05``.
+    """
+    if 0.0 < abs(number) < SMALLEST:
+        return f"{number:.0e}"
+    return "0" if number == 0 else f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 def message_parts(message: Message) -> Iterator[tuple[str, str]]:
@@ -82,6 +100,26 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
         f"{name}={json.dumps(value, ensure_ascii=False, default=str)}"
         for name, value in arguments.items()
     )
+
+
+def action_line(step: Step) -> str:
+    """What was done, on one line."""
+    said = " ".join(text for _, text in message_parts(step.action))
+    return _line(said, ACTION) or "(empty)"
+
+
+def state_line(step: Step) -> str:
+    """The anchor on one line; empty if there is none."""
+    anchor = step.anchor
+    if anchor is None:
+        return ""
+    text = anchor if isinstance(anchor, str) else json.dumps(anchor, default=repr)
+    return _line(text, STATE)
+
+
+def _line(text: str, limit: int) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= limit else f"{words[: limit - 1]}…"
 
 
 def step_facts(step: Step) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,9 +27,11 @@ from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.contracts.credit import annotated_for, sample_groups
 from agentrl.testing.episodes import act, episode, failed_episode, group, random_groups, summary
 from agentrl.testing.tiny_runs import tiny_run_data
-from agentrl.viewer.explain import Explanation, StepCredit, explain
+from agentrl.viewer.explain import explain
 from agentrl.viewer.explain_choice import Used, find_group, instructive_group, run_estimator
 from agentrl.viewer.explain_view import show_explanation
+from agentrl.viewer.explanation import Explanation, StepCredit
+from agentrl.viewer.wording import rounded, signed
 
 TERMS = {"terms": [{"name": "grpo"}, {"name": "hgpo", "weight": 0.5}]}
 
@@ -122,6 +125,47 @@ def test_each_part_says_what_it_came_from(tmp_path: Path) -> None:
         (0, 0, "open", 0.5, 0.25),
         (1, 0, "look", 0.0, -0.25),
     ]
+
+
+def test_equal_numbers_look_alike_wherever_they_stand(tmp_path: Path) -> None:
+    configure(tmp_path, "gigpo", {"discount": 1.0})
+    third = 10.0 / 3.0  # it once was 3.33 as a number that was compared and +3.333 as an advantage
+    groups = [
+        group(
+            "g",
+            episode("win", ("hall", 1234.5678), ("attic", third)),
+            episode("lose", ("hall", third)),
+            episode("faint", ("hall", 1e-5)),
+        )
+    ]
+    record(tmp_path, groups, GiGPO(discount=1.0))
+    shown = printed(explained(tmp_path, "g"))
+    scores = (1234.5678 + third, third, 1e-5)
+    mean = sum(scores) / 3
+    # each as score, as reward or return, and as the mean that it is compared with
+    for words in ("1237.901", "3.333", "1e-05", "1234.568", f"mean {mean:.3f}"):
+        assert words in shown, words
+    assert {f"{x - mean:+.3f}" for x in scores} <= set(re.findall(r"[+-]\d+\.\d+", shown))
+    for wrong in ("1.24e+03", "1.23e+03", "3.33 ", "1234.57 ", "1237.9 ", "+0.000", "-0.000"):
+        assert wrong not in shown, wrong
+
+
+@pytest.mark.parametrize(
+    ("number", "plain", "with_sign"),
+    [
+        (0.0, "0", "0"),
+        (-0.0, "0", "0"),
+        (1.0, "1", "+1.000"),
+        (100.0, "100", "+100.000"),
+        (-2.0 / 3.0, "-0.667", "-0.667"),
+        (0.0005, "0.001", "+0.001"),
+        (0.00049, "5e-04", "+5e-04"),
+        (-1e-9, "-1e-09", "-1e-09"),
+        (float("inf"), "inf", "+inf"),
+    ],
+)
+def test_one_rule_rounds_numbers(number: float, plain: str, with_sign: str) -> None:
+    assert (rounded(number), signed(number)) == (plain, with_sign)
 
 
 def test_a_step_without_signal_says_why(tmp_path: Path) -> None:
