@@ -128,10 +128,10 @@ class AgentConfig(Section):
 
     renderer: PluginConfig = PluginConfig(name="chat")
     memory: PluginConfig = PluginConfig(name="transcript")
-    action_format: Literal["bare", "tagged", "tools"] = Field(
+    action_format: Literal["bare", "tagged", "tools", "chat"] = Field(
         "tagged",
         description="bare: the whole answer; tagged: <think>..</think><action>..</action>; "
-        "tools: calls in tool_dialect.",
+        "tools: calls in tool_dialect; chat: the message itself, for agents of somebody else's.",
     )
     tool_dialect: str = Field(
         "auto", description="How calls are written; auto: as the chat template writes them."

@@ -1,8 +1,9 @@
 """What a policy said, to what an environment gets. Pure; never raises on what it is given.
 
-Three formats. ``bare``: the whole answer is the command. ``tagged``: the command stands in
+Four formats. ``bare``: the whole answer is the command. ``tagged``: the command stands in
 ``<action>...</action>``, after thinking in ``<think>...</think>`` that nobody executes. ``tools``:
-the answer calls tools in the dialect of its model, see ``tool_calls.py``.
+the answer calls tools in the dialect of its model, see ``tool_calls.py``. ``chat``: the answer is
+the message, as a server of chat completions gives it: what it means is for whoever asked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from agentrl.agents.tool_calls import failed_call, read_calls
+from agentrl.agents.tool_calls import failed_call, read_calls, read_chat
 from agentrl.core.message import Message, ParseFailure, ToolSpec
 from agentrl.dialects.action import ACTION_CLOSE, ACTION_OPEN
 from agentrl.dialects.reading import Dialect
@@ -30,7 +31,7 @@ __all__ = [
     "write_action",
 ]
 
-ActionFormat = Literal["bare", "tagged", "tools"]
+ActionFormat = Literal["bare", "tagged", "tools", "chat"]
 
 
 def read_action(
@@ -54,6 +55,8 @@ def read_action(
         truncated: The answer was cut by its length limit.
     """
     said = _as_said(answer) if isinstance(answer, ParseFailure) else answer
+    if action_format == "chat":
+        return said, *read_chat(answer, dialect, tools, truncated=truncated)
     if action_format == "tools":
         if isinstance(answer, ParseFailure):
             return said, failed_call(answer, dialect), answer.kind
@@ -77,9 +80,11 @@ def write_action(
     Raises:
         DataError: the dialect cannot say it.
     """
-    if action_format == "tools":
+    if action_format == "tools" or (action_format == "chat" and action.tool_calls):
         content = format_call(dialect, action, tools)
         return Message("assistant", content, reasoning=action.reasoning)
+    if action_format == "chat":
+        return action
     return format_action(action.content, action_format, reasoning=action.reasoning)
 
 
@@ -105,7 +110,7 @@ def parse_action(
 
     Args:
         message: What the renderer made of the sampled ids; its reasoning may already be apart.
-        action_format: ``bare`` or ``tagged`` (``tools`` is for ``read_calls``). Tagged: the last
+        action_format: ``bare`` or ``tagged`` (the others are for ``tool_calls.py``). Tagged: the last
             complete ``<action>`` outside thinking counts; an action drafted inside ``<think>`` is
             never executed.
         truncated: The answer was cut by its length limit. Then it is never executed, whatever it

@@ -15,7 +15,7 @@ from dataclasses import replace
 from agentrl.core.message import Message, ParseFailure, ToolCall, ToolSpec
 from agentrl.dialects.reading import Dialect, Reading
 
-__all__ = ["PARSE_ERROR", "failed_call", "read_calls"]
+__all__ = ["PARSE_ERROR", "failed_call", "read_calls", "read_chat"]
 
 PARSE_ERROR = "parse_error"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -58,6 +58,37 @@ def read_calls(
         message, content=reading.content, reasoning=reasoning, tool_calls=message.tool_calls + calls
     )
     return action, status
+
+
+def read_chat(
+    answer: Message | ParseFailure,
+    dialect: Dialect,
+    tools: Sequence[ToolSpec] = (),
+    *,
+    truncated: bool = False,
+) -> tuple[Message, str]:
+    """What was said, as a server of chat completions gives it: nothing is refused or explained.
+
+    Arguments as of ``read_calls``.
+
+    Returns:
+        The message and the parse status. Calls stand apart from the content if there are tools and
+        all of them can be read; else the text is the content as it is (``parse_error`` where it
+        was meant to hold calls). A truncated answer is text too, with one call that has a
+        ``problem``: whoever asked has to know that it was cut.
+    """
+    if isinstance(answer, ParseFailure):
+        said, status = Message("assistant", answer.content), answer.kind
+    elif truncated or not tools:
+        said, status = answer, "ok"
+    else:
+        said, status = read_calls(answer, dialect, tools)
+        if any(call.problem for call in said.tool_calls):
+            said, status = answer, "ok" if status == "empty_action" else status
+    if truncated:
+        cut = ToolCall("call_0", "", {}, _cut(said.content))
+        return replace(said, tool_calls=(cut,)), "truncated"
+    return said, status
 
 
 def failed_call(problem: str | ParseFailure, dialect: Dialect | None = None) -> Message:

@@ -67,11 +67,14 @@ class Observation:
             observation without history; JSON-like. ``None``: the state has no key, so it is never
             compared with another.
         admissible: Commands that would be valid now, if the environment can tell.
+        fresh: A conversation begins anew with ``messages``: nothing from before is part of it (an
+            agent of somebody else's has rewritten its prompt, say).
     """
 
     messages: tuple[Message, ...]
     anchor: Any = None
     admissible: tuple[str, ...] | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +165,14 @@ class Failure:
     Attributes:
         boundary: Where it was caught (``reset``, ``step``, ``sample``, ``memory``, ``close``).
         error: Class name of the error. message: Its text.
+        outages: Attempts at this episode so far, this one included, that failed because the
+            engine was down for others too: they are no use of the episode's own attempts.
     """
 
     boundary: str
     error: str
     message: str
+    outages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

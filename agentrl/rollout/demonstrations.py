@@ -64,7 +64,7 @@ async def demonstrate(
 
 async def _tools(factory: Demonstrator, agent: Agent, task: Task, seed: int) -> Sequence[ToolSpec]:
     """The tools that the policy will be told of in this task; a prompt without tools needs none."""
-    if agent.action_format != "tools" or not isinstance(factory, EnvFactory):
+    if agent.action_format not in ("tools", "chat") or not isinstance(factory, EnvFactory):
         return ()
     env = await factory.make(task, seed=seed)
     try:

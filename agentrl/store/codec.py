@@ -244,6 +244,8 @@ def _result_data(result: StepResult) -> dict[str, Any]:
     }
     if observation.admissible is not None:
         data["admissible"] = observation.admissible
+    if observation.fresh:
+        data["fresh"] = True
     if result.metrics:
         data["metrics"] = plain(result.metrics)
     return data
@@ -256,6 +258,7 @@ def _result_from(data: dict[str, Any]) -> StepResult:
             messages=messages_from(data["messages"]),
             anchor=restored(data["anchor"]),
             admissible=None if admissible is None else tuple(admissible),
+            fresh=data.get("fresh", False),
         ),
         reward=data["reward"],
         terminated=data["ends"][0],
