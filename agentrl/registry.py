@@ -32,6 +32,7 @@ KINDS = (
     "renderer",
     "sandbox",
     "store",
+    "strategy",
     "tool",
     "tracker",
     "user",
