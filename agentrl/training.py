@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from agentrl.alarms import Alarms, unpublished_learner
@@ -12,7 +12,7 @@ from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
 from agentrl.core.protocols import Learner
 from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Group, Trajectory, UpdateStats
+from agentrl.core.trajectory import Batch, Group, Trajectory, UpdateStats
 from agentrl.evaluate.report import CurvePoint
 from agentrl.panels import Panels
 from agentrl.progress import Progress, StageProgress
@@ -37,6 +37,7 @@ class Training:
         origin: The checkpoint that ``state`` was read from, if the run was resumed.
         curve: Points of the iterations so far.
         trackers: Told of every iteration and update as well.
+        batch: What the learner learns from at present: on record with the update.
         clock: Seconds; at ``started`` the run would have begun had it never been stopped.
     """
 
@@ -52,6 +53,7 @@ class Training:
     trackers: Trackers = field(default_factory=Trackers)
     clock: Callable[[], float] = time.perf_counter
     stage_started: float = 0.0
+    batch: Batch | None = None
 
     @property
     def wall_s(self) -> float:
@@ -111,7 +113,7 @@ class Training:
                 if every and state.step % every == 0 and state.step < stage.updates:
                     self._save(learner)
 
-            learner.fit(batches, on_update=on_update)
+            learner.fit(self._noted(batches), on_update=on_update)
         state.policy_version = learner.publish()
 
     def _reinforce(
@@ -166,7 +168,7 @@ class Training:
                 done=state.step,
                 spent_s=state.stage_s,
             )
-            learner.fit(batches, on_update=on_update)
+            learner.fit(self._noted(batches), on_update=on_update)
 
     def _runner(
         self,
@@ -238,8 +240,13 @@ class Training:
         goal = settings.early_stop_success
         return goal is not None and validation is not None and validation.success >= goal
 
+    def _noted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """``batches``; the learner takes one when the update before it is made and recorded."""
+        for self.batch in batches:
+            yield self.batch
+
     def _updated(self, stats: UpdateStats, name: str, *, iteration: int) -> None:
-        self.store.add_update(stats, iteration=iteration)
+        self.store.add_update(stats, iteration=iteration, batch=self.batch)
         self.trackers.log(of_update(name, stats), axis=f"{name}/update", step=stats.update)
 
     def _save(self, learner: Learner) -> None:

@@ -12,10 +12,11 @@ from typing import Any, Self
 
 from agentrl.core.errors import StoreError
 from agentrl.core.task import Task
-from agentrl.core.trajectory import CreditResult, Group, Trajectory, UpdateStats
+from agentrl.core.trajectory import Batch, CreditResult, Group, Trajectory, UpdateStats
 from agentrl.store import connection as opening
-from agentrl.store import reading, writing
+from agentrl.store import evidence, reading, writing
 from agentrl.store.records import RunEvent, StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from agentrl.store.trained import TRAINED, TrainedBatch, trained_data, trained_from
 
 __all__ = ["SqliteStore"]
 
@@ -118,14 +119,26 @@ class SqliteStore:
         with self._writing(f"recording event '{kind}'") as connection:
             writing.insert_event(connection, kind, iteration, data)
 
-    def add_update(self, stats: UpdateStats, *, iteration: int = 0) -> None:
-        """Record an optimiser step and the policy version it made (event ``update``)."""
+    def add_update(
+        self, stats: UpdateStats, *, iteration: int = 0, batch: Batch | None = None
+    ) -> None:
+        """Record an optimiser step (event ``update``), and what it learnt from (``trained``).
+
+        Args:
+            stats: What the learner said of it.
+            iteration: The iteration it belongs to.
+            batch: Its rows; ``None``: they are not on record.
+        """
         data = {
             "update": stats.update,
             "policy_version": stats.policy_version,
             "metrics": stats.metrics,
         }
-        self.add_event("update", data, iteration=iteration)
+        with self._writing(f"recording update {stats.update}") as connection:
+            writing.insert_event(connection, "update", iteration, data)
+            if batch is not None:
+                rows = trained_data(batch, update=stats.update, policy_version=stats.policy_version)
+                writing.insert_event(connection, TRAINED, iteration, rows)
 
     def forget_training(self, *, iteration: int, event: int) -> None:
         """Drop what a killed run made of its episodes after its last checkpoint.
@@ -234,6 +247,21 @@ class SqliteStore:
     def updates(self) -> list[UpdateStats]:
         """The optimiser steps that were recorded."""
         return [UpdateStats(**event.data) for event in self.events("update")]
+
+    def trained(self) -> list[TrainedBatch]:
+        """What the recorded optimiser steps learnt from; those recorded without are left out."""
+        with self._reading("reading what was trained on") as connection:
+            return [trained_from(one) for one in reading.events(connection, TRAINED, None)]
+
+    def token_steps(self, trajectory_id: str) -> tuple[evidence.TokenStep, ...]:
+        """The tokens of a trajectory step by step, without the text around them."""
+        with self._reading(f"reading the tokens of '{trajectory_id}'") as connection:
+            return evidence.token_steps(connection, trajectory_id)
+
+    def played_tasks(self) -> list[evidence.PlayedTask]:
+        """Every task of which anything was recorded, in the order of its first record."""
+        with self._reading("listing tasks") as connection:
+            return evidence.played_tasks(connection)
 
     def verify(self) -> None:
         """Read the whole file and check it.
