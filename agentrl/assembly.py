@@ -8,11 +8,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentrl.agents.gate import EngineGate
 from agentrl.agents.loop import Agent, Budgets, Deadlines
 from agentrl.config import AgentConfig, LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
 from agentrl.core.errors import ConfigError, nearest
@@ -41,7 +42,10 @@ TEARDOWN_S = 10.0  # beyond the deadline of closing an environment
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a run is made of. ``model`` and ``tokenizer`` are transformers' own objects."""
+    """What a run is made of. ``model`` and ``tokenizer`` are transformers' own objects.
+
+    All its runners pass one ``gate`` on their way to the engine: also two that play at once.
+    """
 
     config: RunConfig
     factory: EnvFactory
@@ -49,6 +53,7 @@ class Parts:
     tokenizer: Any
     agent: Agent
     loop: LoopThread
+    gate: EngineGate = field(default_factory=EngineGate)
 
     def tasks(self, split: str, count: int | None = None) -> Sequence[Task]:
         """The first ``count`` tasks of a split (all of them for ``None``)."""
@@ -84,6 +89,7 @@ class Parts:
             ),
             on_trajectory,
             recorded,
+            gate=self.gate,
         )
 
     def learner(
@@ -235,7 +241,9 @@ def assemble(
         try:
             _check_context(config, agent)
             _fit_tools(factory, words, agent)
-            yield Parts(config, factory, model, words, agent, loop)
+            limits = config.rollout
+            gate = EngineGate.of(limits.tokens_in_flight, limits.backoff_s)
+            yield Parts(config, factory, model, words, agent, loop, gate)
         finally:
             if not loop.blocked:
                 loop.run(agent.engine.aclose())
@@ -285,7 +293,7 @@ def _stall_s(config: RunConfig) -> float:
 def _dialect(settings: AgentConfig, renderer: Any, tokenizer: Any) -> Dialect:
     """How the policy writes tool calls; what ``auto`` found is said once, in the log."""
     written = getattr(renderer, "dialect", None)
-    if settings.action_format != "tools":
+    if settings.action_format not in ("tools", "chat"):
         return written or HERMES  # never asked
     dialect, why = choose_dialect(
         settings.tool_dialect,

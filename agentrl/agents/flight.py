@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from agentrl.agents.outage import Outage
 from agentrl.core.errors import AgentRLError, ConfigError, DataError, EnvError, EpisodeError
 from agentrl.core.protocols import Env
 from agentrl.core.trajectory import Failure, Step
@@ -114,6 +115,7 @@ class Flight:
         steps: The finished steps.
         waiting_for: Place of the call under way; empty between calls. since_s: when it began.
         verdict: Why the attempt was given up, if it was.
+        outage: It failed because the engine was down, for others too; set by the ``EngineGate``.
         close_failure: The environment did not close.
     """
 
@@ -132,6 +134,7 @@ class Flight:
         self.waiting_for: Place | Literal[""] = ""
         self.since_s = 0.0
         self.verdict: Failure | None = None
+        self.outage: Outage = ""
         self.close_failure: Failure | None = None
         self._pulse = Pulse() if pulse is None else pulse
         self._on_call = on_call

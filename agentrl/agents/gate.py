@@ -1,4 +1,4 @@
-"""A limit on the tokens that an engine works on at once."""
+"""The way to an engine that many share: a limit on its tokens, and patience while it is down."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
-__all__ = ["TokenGate"]
+from agentrl.agents.flight import Failed, Flight
+from agentrl.agents.outage import Outages
+
+__all__ = ["EngineGate", "TokenGate"]
 
 
 class TokenGate:
@@ -68,3 +72,45 @@ class TokenGate:
             if not turn.cancelled():
                 self.in_use += tokens
                 turn.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGate:
+    """What all who use one engine in one event loop pass on their way to it.
+
+    Whoever owns the engine makes one and gives it to every ``Runner``: then training and an
+    evaluation beside it share the engine's tokens, and an outage that one meets is known to both.
+    """
+
+    tokens: TokenGate = field(default_factory=TokenGate)
+    outages: Outages = field(default_factory=Outages)
+
+    @classmethod
+    def of(cls, tokens_in_flight: int = 0, pause_s: float = 0.0) -> EngineGate:
+        """With a limit on tokens (0: none) and a first pause before a failing engine is tried."""
+        return cls(TokenGate(tokens_in_flight), Outages(pause_s))
+
+    @asynccontextmanager
+    async def call(self, flight: Flight, tokens: int) -> AsyncIterator[None]:
+        """Wait for room and for the engine; call it inside. Notes what came of it.
+
+        ``flight.outage`` says afterwards whether a failure was the engine's, down for all.
+        """
+        async with self.tokens.room(tokens):
+            try:
+                call = await self.outages.admit()
+            except asyncio.CancelledError:
+                if flight.verdict is not None and flight.verdict.error == "DeadlineError":
+                    flight.outage = "hit"  # its time ran out while the engine was down
+                raise
+            try:
+                yield
+            except BaseException as error:
+                failure = error.failure if isinstance(error, Failed) else flight.verdict
+                if failure is not None and failure.boundary == "sample":
+                    who = (flight.episode.group_id, flight.episode.trial)
+                    flight.outage = self.outages.failed(call, who)
+                else:
+                    self.outages.withdrawn(call)
+                raise
+            self.outages.answered(call)

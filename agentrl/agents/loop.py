@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from agentrl.agents.actions import ActionFormat, action_key, read_action
 from agentrl.agents.flight import Deadlines, Episode, Failed, Flight
-from agentrl.agents.gate import TokenGate
+from agentrl.agents.gate import EngineGate
 from agentrl.agents.results import checked_observation, checked_result
 from agentrl.core.errors import EnvError
 from agentrl.core.message import Message
@@ -76,7 +76,7 @@ async def play(
     episode: Episode,
     *,
     flight: Flight | None = None,
-    gate: TokenGate | None = None,
+    gate: EngineGate | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trajectory:
     """Play one episode to its end and return its record; the environment is always closed.
@@ -86,7 +86,7 @@ async def play(
         make_env: Makes the environment.
         episode: Who plays what.
         flight: What others look at while it lasts, and give it up by; one of its own if ``None``.
-        gate: Limits the tokens that the engine works on at once.
+        gate: The way to the engine, shared by all who use it; one of its own if ``None``.
         clock: Seconds.
 
     Raises:
@@ -97,7 +97,7 @@ async def play(
     """
     started = clock()
     flight = Flight(episode, agent.deadlines) if flight is None else flight
-    game = _Game(agent, flight, TokenGate() if gate is None else gate, clock)
+    game = _Game(agent, flight, EngineGate() if gate is None else gate, clock)
     try:
         await flight.run(lambda: _play(game, make_env))
     finally:
@@ -111,9 +111,10 @@ class _Game:
 
     agent: Agent
     flight: Flight
-    gate: TokenGate
+    gate: EngineGate
     clock: Callable[[], float]
     newest: tuple[Message, ...] = ()
+    began: int = 0  # the step with which the conversation under way began
     stop_reason: StopReason | None = None
     failure: Failure | None = None
     released: bool = field(default=False, init=False)
@@ -180,7 +181,7 @@ async def _play(game: _Game, make_env: Callable[[], Awaitable[Env]]) -> None:
                 break
             asked = clock()
             flight.waits_for("tokens")
-            async with game.gate.room(len(prompt) + room):
+            async with game.gate.call(flight, len(prompt) + room):
                 let_in = clock()
                 sample = await _sample(game, prompt, room)
             answered = clock()
@@ -221,6 +222,9 @@ async def _play(game: _Game, make_env: Callable[[], Awaitable[Env]]) -> None:
             )
             observation = result.observation
             game.newest = observation.messages
+            if observation.fresh:
+                game.newest = (*_system(agent), *observation.messages)
+                game.began, memory = len(game.steps), agent.make_memory()
     except Failed as failed:
         game.failure = failed.failure
     finally:
@@ -254,7 +258,8 @@ def _cut(step: Step) -> bool:
 
 async def _prompt(game: _Game, memory: Memory, env: Env) -> list[int]:
     """Ids of the next prompt: what is held plus the new part, or a fresh start."""
-    agent, steps, newest = game.agent, game.steps, game.newest
+    agent, newest = game.agent, game.newest
+    steps = game.steps[game.began :]
     budget = agent.budgets.max_tokens
     view: View = await game.flight.call(
         "memory",

@@ -44,6 +44,8 @@ class Limits:
         straggler_s: Seconds that the rest of a group is given once its quorum is reached; then it
             is abandoned. ``None``: every episode is waited for.
         stall_s: Seconds without any call that returned, or episode that ended, that stop the run.
+        outages: Further attempts beside ``retries``, each after one that failed because the engine
+            was down for others too; what outages take beyond them counts like any failure.
 
     Raises:
         ConfigError: a bound is out of its range.
@@ -58,9 +60,15 @@ class Limits:
     quorum: int = 0
     straggler_s: float | None = None
     stall_s: float = math.inf
+    outages: int = 20
 
     def __post_init__(self) -> None:
-        for name, least in (("concurrency", 1), ("give_up_after", 1), ("retries", 0)):
+        for name, least in (
+            ("concurrency", 1),
+            ("give_up_after", 1),
+            ("retries", 0),
+            ("outages", 0),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.straggler_s is not None and not self.quorum:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentrl.agents.gate import EngineGate
 from agentrl.agents.loop import Agent
 from agentrl.core.errors import EpisodeError
 from agentrl.core.protocols import EnvFactory
@@ -39,6 +40,8 @@ class Runner:
         on_discarded: Called with every group below its quorum; it is not delivered.
         stats: What was done, for whoever looks on.
         clock: Seconds, for the timings on record.
+        gate: The way to the agent's engine; give one to all runners that use the engine at once.
+            ``None``: one for each stream, with ``limits``.
     """
 
     factory: EnvFactory
@@ -50,6 +53,7 @@ class Runner:
     on_discarded: Callable[[GroupRequest, Group], None] = field(default=lambda *_: None)
     stats: RolloutStats = field(default_factory=RolloutStats)
     clock: Callable[[], float] = time.perf_counter
+    gate: EngineGate | None = None
 
     def stream(
         self,

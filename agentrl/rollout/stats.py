@@ -23,7 +23,8 @@ class RolloutCounts:
         finished: Played to their end. failed: failed for good, all attempts spent.
         abandoned: Given up as stragglers. poisoned: not played, their task being set aside.
             ``requested == recorded + finished + failed + abandoned + poisoned + those under way``.
-        retried: Attempts that were followed by another.
+        retried: Attempts that were followed by another. outages: of these, failed because the
+            engine was down for others too, and no use of the episode's own attempts.
         groups: Delivered. discarded: below their quorum.
         late: Calls that returned after their attempt was given up; what they returned was dropped.
         steps, prompt_tokens, sampled_tokens: Of all attempts that ended.
@@ -40,6 +41,7 @@ class RolloutCounts:
     abandoned: int = 0
     poisoned: int = 0
     retried: int = 0
+    outages: int = 0
     groups: int = 0
     discarded: int = 0
     late: int = 0

@@ -12,11 +12,12 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from agentrl.agents.flight import Flight
-from agentrl.agents.gate import TokenGate
+from agentrl.agents.gate import EngineGate
 from agentrl.agents.loop import play
 from agentrl.core.errors import DataError, EpisodeError
 from agentrl.core.trajectory import Failure, Group, Trajectory
@@ -55,7 +56,9 @@ class Stream:
         self._runner = runner
         self._limits = runner.limits
         self._stats = runner.stats
-        self._gate = TokenGate(runner.limits.tokens_in_flight)
+        self._gate = runner.gate or EngineGate.of(
+            runner.limits.tokens_in_flight, runner.limits.backoff_s
+        )
         self._ahead = ahead
         self._source = aiter(requests) if isinstance(requests, AsyncIterable) else None
         self._given = () if isinstance(requests, AsyncIterable) else requests
@@ -138,9 +141,9 @@ class Stream:
         self._unsettled += 1
         if not request.size:
             self._deliver(group)
-        retries = self._limits.retries
+        retries, spared = self._limits.retries, self._limits.outages
         for member in range(request.size):
-            turn = Turn(group.number, member, group, 0, retries)
+            turn = Turn(group.number, member, group, 0, retries, spared)
             self._turns[request.id, member] = turn
             known = recorded.get(turn.episode.trial)
             if known is None:
@@ -152,14 +155,18 @@ class Stream:
                 self._settle(turn, known)
                 continue
             turn.attempt = known.attempt + 1
-            if not self._recorded_one_finished:
-                turn.last = turn.attempt + retries
+            assert known.failure is not None
+            turn.outages = known.failure.outages
+            if self._recorded_one_finished:
+                turn.left -= turn.attempt - turn.outages
+                turn.spared = max(spared - turn.outages, 0)
             self._enqueue(turn)
 
     def _is_final(self, known: Trajectory) -> bool:
         if known.failure is None:
             return True
-        spent = known.attempt >= self._limits.retries or known.failure.error in SETTLED
+        used = known.attempt - known.failure.outages
+        spent = used >= self._limits.retries or known.failure.error in SETTLED
         return spent and self._recorded_one_finished
 
     def _enqueue(self, turn: Turn) -> None:
@@ -279,6 +286,12 @@ class Stream:
         """Record an attempt that ended, then settle its episode or queue the next attempt."""
         self._move()
         group, failure, poison = turn.group, trajectory.failure, self._runner.poison
+        outage, before = turn.flight.outage if turn.flight else "", turn.outages
+        again = failure is not None and turn.failed(outage != "")
+        if failure is not None and turn.outages:
+            failure = replace(failure, outages=turn.outages)
+            trajectory = replace(trajectory, failure=failure)
+            self._stats.add("outages", turn.outages - before)
         self._runner.on_trajectory(group.request, trajectory)
         self._stats.ended(trajectory)
         if failure is None:
@@ -290,8 +303,10 @@ class Stream:
             self._stats.add("abandoned")
             self._settle(turn, trajectory)
         else:
-            self._health.failed(failure, group.request.task)
-            if turn.attempt < turn.last and not group.cut:
+            if outage != "hit" or not again:  # one outage is one failure, however many it takes
+                self._health.failed(failure, group.request.task)
+            if again and not group.cut:
+                turn.behind += outage == "probe"
                 self._retry(turn)
                 return
             self._stats.add("failed")
@@ -302,7 +317,8 @@ class Stream:
         self._stats.add("retried")
         turn.attempt += 1
         turn.flight = turn.task = None
-        pause = pause_before(turn.attempt, turn.episode.seed, self._limits.backoff_s)
+        own = max(turn.attempt - turn.outages, 1)  # an outage makes nobody wait by itself
+        pause = pause_before(own, turn.episode.seed, self._limits.backoff_s)
         if pause:
             self._loop.call_later(pause, self._return_to_queue, turn)
         else:
@@ -395,6 +411,8 @@ class Stream:
         stall_s = self._limits.stall_s
         if stall_s == math.inf or self._closed:
             return
+        if self._gate.outages.pausing:
+            self._move()  # it waits for the engine, and knows for how long
         still_s = self._loop.time() - self._stats.pulse.last_s
         if self._tasks and still_s > stall_s:
             self._stop(stalled(self._stats, self._loop.time(), still_s))

@@ -31,15 +31,32 @@ class GroupInPlay:
 
 @dataclass(slots=True, order=True)
 class Turn:
-    """The next attempt at one episode; older groups go first."""
+    """The next attempt at one episode; older groups go first.
 
+    Those that tried in vain an engine that is down go ``behind``, so that others try it too.
+    ``left`` more attempts may follow one that fails by itself, ``spared`` more one that an outage
+    took; ``outages`` did.
+    """
+
+    behind: int = field(default=0, init=False)
     number: int
     member: int
     group: GroupInPlay = field(compare=False)
     attempt: int = field(compare=False)
-    last: int = field(compare=False)
+    left: int = field(compare=False)
+    spared: int = field(compare=False)
+    outages: int = field(default=0, compare=False)
     flight: Flight | None = field(default=None, compare=False)
     task: asyncio.Task[None] | None = field(default=None, compare=False)
+
+    def failed(self, outage: bool) -> bool:
+        """Count an attempt that failed; False: it was the last."""
+        if outage and self.spared:
+            self.spared -= 1
+            self.outages += 1
+            return True
+        self.left -= 1
+        return self.left >= 0
 
     @property
     def episode(self) -> Episode:

@@ -171,7 +171,8 @@ def lasting_failures(connection: sqlite3.Connection, purpose: str, retries: int)
     rows = connection.execute(
         "WITH played AS ("
         " SELECT trajectories.key AS number, groups.key AS grouped, tasks.id AS task, trial,"
-        " attempt, outcome = 'infra' AS failed,"
+        " attempt - coalesce(json_extract(record, '$.failure[3]'), 0) AS attempt,"
+        " outcome = 'infra' AS failed,"
         " json_extract(record, '$.failure[1]') AS error" + _JOINED + " WHERE purpose = ?),"
         " finished AS (SELECT task, max(number) AS last FROM played WHERE NOT failed GROUP BY task)"
         " SELECT played.task, count(DISTINCT grouped || '/' || trial) FROM played"

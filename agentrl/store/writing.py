@@ -111,6 +111,7 @@ def _trajectory_record(trajectory: Trajectory) -> str:
     for name, failure in failures.items():
         if failure is not None:
             record[name] = [failure.boundary, failure.error, failure.message]
+            record[name] += [failure.outages] if failure.outages else []
     last = trajectory.steps[-1].result if trajectory.steps else None
     if last is None or not same_messages(last.observation.messages, trajectory.final_shown):
         record["final_shown"] = [message_data(one) for one in trajectory.final_shown]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentrl.agents.flight import Deadlines, Episode, Flight, failure_of
-from agentrl.agents.gate import TokenGate
+from agentrl.agents.gate import EngineGate
 from agentrl.agents.loop import Agent, Budgets, play
 from agentrl.core.errors import (
     ConfigError,
@@ -304,8 +304,8 @@ def test_waiting_for_tokens_is_timed_apart_from_sampling() -> None:
             return tool
 
     async def scenario() -> Trajectory:
-        gate = TokenGate(8)
-        async with gate.room(8):
+        gate = EngineGate.of(8)
+        async with gate.tokens.room(8):
             playing = asyncio.create_task(play(agent(engine), Tooled().make, EPISODE, gate=gate))
             await asyncio.sleep(0.1)
             assert not engine.calls

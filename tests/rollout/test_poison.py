@@ -163,3 +163,22 @@ def test_only_attempts_that_were_the_last_count(tmp_path: Path) -> None:
         record(store, replace(won, id="later/0/0", group_id="later"), tasks[won.task_id])
         assert store.lasting_failures("train", 2) == {failed[0].task_id: 2}
         assert store.lasting_failures("train", 3) == {}
+
+
+def test_attempts_that_an_outage_took_are_not_counted_as_the_episodes_own(tmp_path: Path) -> None:
+    ledger = Ledger([])
+    factory = breaking({1})
+    run(Runner(factory, agent(), Limits(retries=2), ledger).run(iteration(factory, 0)))
+    tasks = {one.id: one for one in factory.tasks("train")}
+    with SqliteStore(tmp_path) as store:
+        failed = [one for one in ledger.records if one.failure]
+        for one in failed:
+            assert one.failure is not None
+            # One of the three attempts was an outage's: so the third was not the last.
+            taken = replace(one, failure=replace(one.failure, outages=1))
+            record(store, taken, tasks[one.task_id])
+            assert store.trajectory(one.id).trajectory == taken
+        (won,) = [one for one in ledger.records if one.id == "0-0/0/0"]
+        record(store, replace(won, id="later/0/0", group_id="later"), tasks[won.task_id])
+        assert store.lasting_failures("train", 2) == {}
+        assert store.lasting_failures("train", 1) == {failed[0].task_id: 2}

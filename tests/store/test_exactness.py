@@ -64,6 +64,7 @@ results = st.builds(
         messages=messages,
         anchor=json_like,
         admissible=st.none() | st.lists(text, max_size=2).map(tuple),
+        fresh=st.booleans(),
     ),
     reward=st.none() | floats,
     terminated=st.booleans(),
@@ -97,7 +98,7 @@ steps = st.builds(
     timings=st.builds(Timings, floats, floats, floats, floats),
     answer=st.none() | message,
 )
-failures = st.none() | st.builds(Failure, text, text, text)
+failures = st.none() | st.builds(Failure, text, text, text, st.integers(0, 9))
 trajectories = st.builds(
     Trajectory,
     id=st.just("g/0/0"),
@@ -174,12 +175,12 @@ def test_no_field_of_a_record_is_forgotten() -> None:
         Message: "role content reasoning tool_calls tool_call_id",
         ToolCall: "id name arguments problem",
         Sample: "token_ids logprobs versions finish_reason",
-        Observation: "messages anchor admissible",
+        Observation: "messages anchor admissible fresh",
         StepResult: "observation reward terminated truncated action_valid success metrics",
         Timings: "sample_s env_s tool_s wait_s",
         Step: "index shown anchor prompt_ids sample action action_key parse_status result kind"
         " timings answer",
-        Failure: "boundary error message",
+        Failure: "boundary error message outages",
         Trajectory: "id group_id task_id trial attempt seed steps stop_reason failure"
         " close_failure success final_shown wall_s",
     }
