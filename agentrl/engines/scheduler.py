@@ -68,6 +68,7 @@ class Scheduler:
         self._active: list[Request] = []
         self._copies: list[Copy] = []
         self._epoch = 0
+        self._version: int | None = None
         self.submitted = 0
         self.sampled_tokens = 0
         self.prefilled_tokens = 0
@@ -101,10 +102,17 @@ class Scheduler:
         self._table.clear()
 
     def next_wave(self, version: int, epoch: int) -> Wave | None:
-        """Plan the next forward pass; ``None`` if there is nothing to do."""
+        """Plan the next forward pass; ``None`` if there is nothing to do.
+
+        Another ``epoch``: what the cache holds is void. Another ``version`` alone: it is kept, by
+        those that made it.
+        """
         if epoch != self._epoch:
             self._epoch = epoch
             self._forget()
+        elif self._version not in (None, version):
+            self._keep_for_their_own()
+        self._version = version
         self._drop_the_finished()
         self._admit()
         if not self._active:
@@ -147,8 +155,17 @@ class Scheduler:
             self._forget()
         self._drop_the_finished()
 
+    def take_back(self, wave: Wave) -> None:
+        """``wave`` was not run, for the weights have changed; the next one is planned anew."""
+        self._copies = [*wave.copies, *self._copies]
+
     def _forget(self) -> None:
         self._table.forget()
+        self._copies = []
+
+    def _keep_for_their_own(self) -> None:
+        """What is held stays with the requests that run, and is no longer lent to others."""
+        self._table.age(void={copy.target for copy in self._copies})
         self._copies = []
 
     def _drop_the_finished(self) -> None:
@@ -206,7 +223,7 @@ class Scheduler:
         head = request.tokens[:SHARED_TOKENS]
         donor, best = None, 0
         for slot in self._table:
-            if slot.held[:SHARED_TOKENS] == head:
+            if not slot.old and slot.held[:SHARED_TOKENS] == head:
                 reuse = self._reusable(slot, request)
                 if reuse > best:
                     donor, best = slot, reuse
@@ -219,7 +236,9 @@ class Scheduler:
             (
                 self._whole(shared_prefix(other.tokens, request.tokens), request)
                 for other in self._active
-                if other.pending > 1 and other.tokens[:SHARED_TOKENS] == head
+                if other.pending > 1
+                and other.tokens[:SHARED_TOKENS] == head
+                and not (other.slot and other.slot.old)
             ),
             default=0,
         )

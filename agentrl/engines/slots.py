@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 __all__ = ["Slot", "SlotTable"]
@@ -24,6 +24,7 @@ class Slot:
         canonical: How many of them, from the front, were computed in forward passes whose shape
             any run would have had (fixed widths); used in deterministic mode only.
         released: Give the row back as soon as it is idle.
+        old: Some of it was made by earlier weights: of use to its own episode alone.
     """
 
     row: int
@@ -31,6 +32,7 @@ class Slot:
     held: list[int] = field(default_factory=list)
     canonical: int = 0
     released: bool = False
+    old: bool = False
 
     def trim(self, length: int) -> None:
         """Keep the first ``length`` tokens; what lies behind them in the row is overwritten."""
@@ -100,6 +102,21 @@ class SlotTable:
         self._idle.clear()
         for slot in self._busy.values():
             slot.trim(0)
+            slot.old = False
+
+    def age(self, *, void: Set[int]) -> None:
+        """Idle rows are free; running requests keep what they hold, as ``old``.
+
+        Args:
+            void: Rows that hold nothing yet of what their slots say.
+        """
+        for slot in self._idle.values():
+            heapq.heappush(self._free, slot.row)
+        self._idle.clear()
+        for slot in self._busy.values():
+            if slot.row in void:
+                slot.trim(0)
+            slot.old = bool(slot.held)
 
     def clear(self) -> None:
         """Every row is free."""

@@ -75,6 +75,10 @@ class HfEngine:
         context_tokens: Longest prompt plus answer; default: what the model's configuration says.
             Memory grows with use, by doubling, never beyond this.
         policy_version: Version of the weights now.
+        keep_cache: Answers under way keep their keys and values when the weights change (no prefill
+            again). Their further tokens then come from a mix of old and new weights, which no
+            single version gives again; their log-probabilities are those they were drawn with.
+            Nothing that the old weights made is used for another episode.
         deterministic: Every forward pass has a fixed shape that does not depend on who is in it, so
             a request alone and among others gives the same bits. Slower.
         device: Where to move the model; default: where it is.
@@ -93,6 +97,7 @@ class HfEngine:
         slots: int | None = None,
         context_tokens: int | None = None,
         policy_version: int = 0,
+        keep_cache: bool = False,
         deterministic: bool = False,
         device: str | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -112,6 +117,7 @@ class HfEngine:
             fixed_width=FIXED_WIDTH if deterministic else None,
         )
         self._version, self._epoch = policy_version, 0
+        self._keep_cache = keep_cache and self._runner.keeps_prefix and not deterministic
         self._weights = threading.Lock()  # held during a pass, and while weights change
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hf-engine")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -142,8 +148,9 @@ class HfEngine:
     def set_version(self, version: int) -> None:
         """The model's weights are new. Drops every key and value that the old ones made.
 
-        Answers under way are prefilled again and go on with the new weights; their ``versions``
-        then have another span. Waits for a running forward pass; may be called from any thread.
+        Answers under way are prefilled again (unless ``keep_cache``) and go on with the new
+        weights; their ``versions`` then have another span. Waits for a running forward pass; may be
+        called from any thread.
         """
         with self.changing_weights(version):
             pass
@@ -155,7 +162,8 @@ class HfEngine:
             try:
                 yield
             finally:
-                self._version, self._epoch = version, self._epoch + 1
+                self._epoch += not (self._keep_cache and version != self._version)
+                self._version = version
 
     async def sample(
         self,
@@ -251,7 +259,9 @@ class HfEngine:
                 if wave is None:
                     return
                 drawn = await loop.run_in_executor(self._thread, self._forward, wave)
-                if drawn is not None:
+                if drawn is None:
+                    self._scheduler.take_back(wave)
+                else:
                     self._scheduler.apply(wave, drawn)
         except asyncio.CancelledError:
             self._scheduler.fail("the event loop cancelled the engine's task")
@@ -276,7 +286,7 @@ class HfEngine:
     def _forward(self, wave: Wave) -> Drawn | None:
         """Run ``wave`` in the worker thread; ``None`` if the weights have changed since."""
         with self._weights:
-            if wave.epoch != self._epoch:
+            if (wave.epoch, wave.version) != (self._epoch, self._version):
                 return None
             started = self._clock()
             drawn = self._runner.run(wave)
