@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agentrl.config import CheckpointsConfig
 from agentrl.core.errors import DataError, SchemaVersionError, StoreError
@@ -44,6 +45,7 @@ class RunState:
         stage_s: Seconds that the stage has taken. wall_s: and the whole run.
         event: Number of the store's last event.
         measured: Evaluations that are done.
+        course: State of the strategies of the rl stage under way; empty before its first step.
     """
 
     stage: int = 0
@@ -56,6 +58,7 @@ class RunState:
     wall_s: float = 0.0
     event: int = 0
     measured: list[str] = field(default_factory=list)
+    course: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

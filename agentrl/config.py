@@ -290,8 +290,19 @@ class ReinforceStage(Section):
     annotators: tuple[PluginConfig, ...] = Field(
         (), description="Add to finished groups what credit needs (hidden_states for bipace)."
     )
+    strategies: tuple[PluginConfig, ...] = Field(
+        (), description="Which tasks are played how often, and what is replayed: adaptive, ..."
+    )
     learner: dict[str, Any] = Field(default_factory=dict, description="Overrides of learner.")
     max_seconds: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _strategies_differ(self) -> ReinforceStage:
+        names = [one.name for one in self.strategies]
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"strategies names {twice[0]} twice: a stage has one of each")
+        return self
 
     @model_validator(mode="after")
     def _groups_fit(self) -> ReinforceStage:

@@ -2,62 +2,43 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 from agentrl.agents.loop import Agent
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
-from agentrl.core.errors import ConfigError
+from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.protocols import Annotator, CreditEstimator, Demonstrator, EnvFactory, Learner
+from agentrl.core.strategy import Recall
 from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Batch, CreditResult, Group
+from agentrl.core.trajectory import Batch, CreditResult, Group, Trajectory
 from agentrl.credit.diagnostics import with_diagnostics
 from agentrl.learn.proximal import with_proximal_logprobs
 from agentrl.learn.rows import batches_from_groups, rows_from_demonstrations
+from agentrl.registry import make
 from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
 from agentrl.rollout.load import Load, Meter
-from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
+from agentrl.rollout.rounds import play_rounds
+from agentrl.rollout.runner import Runner
 from agentrl.rollout.thread import LoopThread
+from agentrl.strategies.course import Course, Learnt, Rollout
+from agentrl.strategies.cursor import TaskCursor
 
-__all__ = ["Iteration", "TaskCursor", "clone_batches", "reinforce_batches"]
-
-
-@dataclass(slots=True)
-class TaskCursor:
-    """Goes through the training tasks in seeded shuffled epochs; every task once an epoch.
-
-    A task that was set aside (``rollout.poison``) keeps its place, and is not played when it comes:
-    so the tasks of an iteration never depend on what has failed before.
-    """
-
-    tasks: Sequence[Task]
-    seed: int
-    position: int = 0
-    _epoch: int = field(default=-1)
-    _order: list[int] = field(default_factory=list)
-
-    def take(self, count: int) -> list[tuple[Task, int]]:
-        """The next ``count`` tasks, each with the number of its epoch."""
-        return [self._next() for _ in range(count)]
-
-    def _next(self) -> tuple[Task, int]:
-        epoch, offset = divmod(self.position, len(self.tasks))
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, list(range(len(self.tasks)))
-            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
-        self.position += 1
-        return self.tasks[self._order[offset]], epoch
+__all__ = ["Iteration", "TaskCursor", "clone_batches", "course_of", "reinforce_batches"]
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """What one rollout and its updates came to, the last of them published as a version.
 
-    Groups below the quorum are not among ``groups``; ``load`` says what this process played,
-    and how busy the engine was.
+    ``groups`` are those learnt from: groups below the quorum are not among them, nor what
+    strategies dropped or left out. ``load`` says what this process played, and how busy the engine
+    was.
+
+    Attributes:
+        played: All groups that were played; ``None``: they are ``groups``.
     """
 
     number: int
@@ -67,17 +48,23 @@ class Iteration:
     rollout_s: float
     update_s: float
     load: Load | None = None
+    played: Sequence[Group] | None = None
+
+    @property
+    def all_played(self) -> Sequence[Group]:
+        """``played``, or else ``groups``."""
+        return self.groups if self.played is None else self.played
 
     @property
     def success(self) -> float | None:
         """Share of finished episodes that succeeded; ``None`` if none finished."""
-        known = [one.success for group in self.groups for one in group.trajectories]
+        known = [one.success for group in self.all_played for one in group.trajectories]
         finished = [float(one) for one in known if one is not None]
         return fmean(finished) if finished else None
 
     @property
     def reward(self) -> float | None:
-        rewards = [one.reward for group in self.groups for one in group.trajectories]
+        rewards = [one.reward for group in self.all_played for one in group.trajectories]
         scored = [one for one in rewards if one is not None]
         return fmean(scored) if scored else None
 
@@ -99,6 +86,8 @@ def reinforce_batches(
     done: int = 0,
     spent_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
+    course: Course | None = None,
+    on_learnt: Callable[[Rollout, Learnt], None] = lambda *_: None,
 ) -> Iterator[Batch]:
     """Roll out, assign credit, yield the updates' batches, publish, repeat.
 
@@ -120,37 +109,31 @@ def reinforce_batches(
         done: Iterations that a run before a kill has finished. The rest is as if it had gone on.
         spent_s: Seconds of the stage that it had taken.
         clock: Seconds.
+        course: That of the stage, as it stood after ``done`` iterations; ``None``: a new one.
+        on_learnt: Called just before ``on_groups`` with what was played and what is learnt from.
     """
     started = clock() - spent_s
-    cursor = TaskCursor(tasks, seed, position=done * stage.tasks_per_iteration)
+    course = course or course_of(stage, tasks=tasks, seed=seed, name=name, done=done)
     for number in range(done, stage.iterations):
         if number and _over(stage.max_seconds, clock() - started):
             return
         begun = clock()
-        requests = [
-            GroupRequest(
-                id=f"{name}-{number}-{place}-{task.id}",
-                task=task,
-                size=stage.group_size,
-                seed=seed,
-                first_trial=epoch * stage.group_size,
-            )
-            for place, (task, epoch) in enumerate(cursor.take(stage.tasks_per_iteration))
-        ]
         meter = Meter(runner.stats, runner.agent.engine, runner.clock)
         before = meter.mark()
-        groups: Sequence[Group] = loop.run(runner.run(requests), on_given_up=runner.blame)
-        refuse_if_nothing_finished(groups)
+        rollout = play_rounds(course, number, runner, loop)
         load = meter.since(before)
+        groups: Sequence[Group] = rollout.groups
         for annotator in annotators if groups else ():
             groups = annotator.annotate(groups)
         assigned = credit.assign(groups) if groups else CreditResult(())
         assigned = with_diagnostics(groups, assigned)
-        on_groups(groups, assigned)
+        learnt = course.learn(number, groups, assigned)
+        on_learnt(rollout, learnt)
+        on_groups(learnt.fresh, learnt.fresh_credit)
         rolled_out = clock()
         batches = batches_from_groups(
-            groups,
-            assigned,
+            learnt.groups,
+            learnt.credit,
             updates=stage.updates_per_iteration,
             trajectory_weighting=settings.trajectory_weighting,
             batch_id=f"{name}-{number}",
@@ -159,9 +142,50 @@ def reinforce_batches(
             batches = with_proximal_logprobs(batches, learner)
         yield from batches
         version = learner.publish()
-        seconds = (rolled_out - begun, clock() - rolled_out)
-        if on_iteration(Iteration(number, groups, assigned, version, *seconds, load)):
+        iteration = Iteration(
+            number,
+            learnt.fresh,
+            learnt.fresh_credit,
+            version,
+            rolled_out - begun,
+            clock() - rolled_out,
+            load,
+            played=[one.group for one in rollout.played],
+        )
+        if on_iteration(iteration):
             return
+
+
+def _nothing_recorded(trajectory_id: str) -> Trajectory:
+    raise DataError(
+        f"the trajectory '{trajectory_id}' is to be replayed, and nothing is there to read it from"
+    )
+
+
+def course_of(
+    stage: ReinforceStage,
+    *,
+    tasks: Sequence[Task],
+    seed: int,
+    name: str,
+    recall: Recall = _nothing_recorded,
+    done: int = 0,
+) -> Course:
+    """What decides on tasks, sizes of groups and replays in a stage; arguments as for ``Course``.
+
+    Raises:
+        UnknownPluginError, ConfigError: a strategy is unknown, or does not take its options.
+    """
+    return Course(
+        {one.name: make("strategy", one.name, one.options) for one in stage.strategies},
+        tasks=tasks,
+        seed=seed,
+        name=name,
+        places=stage.tasks_per_iteration,
+        group_size=stage.group_size,
+        recall=recall,
+        done=done,
+    )
 
 
 def clone_batches(

@@ -20,8 +20,9 @@ from agentrl.registry import make
 from agentrl.rollout.load import Meter
 from agentrl.rollout.poison import Poison
 from agentrl.rollout.runner import GroupRequest, Runner
-from agentrl.stages import Iteration, clone_batches, reinforce_batches
+from agentrl.stages import Iteration, clone_batches, course_of, reinforce_batches
 from agentrl.store.sqlite import SqliteStore
+from agentrl.strategies.course import Learnt, Rollout, use_of
 from agentrl.trackers.measures import of_iteration, of_update
 from agentrl.trackers.sending import Trackers
 
@@ -80,6 +81,7 @@ class Training:
             learner = self._learner(number, settings, updates)
             self._reinforce(stage, name, learner, settings, seed)
         state.stage, state.step, self.stage_started = number + 1, 0, self.clock()
+        state.course = {}
         self._save(learner)
 
     def _learner(self, number: int, settings: LearnerConfig, updates: int) -> Learner:
@@ -138,12 +140,29 @@ class Training:
         def on_update(stats: UpdateStats) -> None:
             self._updated(stats, name, iteration=state.iteration + 1)
 
+        def on_learnt(rollout: Rollout, learnt: Learnt) -> None:
+            if course.strategies:
+                use = {"stage": name, **use_of(rollout, learnt)}
+                self.store.add_event("course", use, iteration=state.iteration + 1)
+
+        tasks = parts.tasks(parts.config.env.train_split)
+        course = course_of(
+            stage,
+            tasks=tasks,
+            seed=seed,
+            name=name,
+            recall=lambda one: self.store.trajectory(one).trajectory,
+            done=state.step,
+        )
+        if state.course:
+            course.load_state_dict(state.course)
         runner = self._runner(keep, discarded)
         meter = Meter(runner.stats, runner.agent.engine)
         with self.progress.stage(f"{name}: rl", stage.iterations, state.step, meter) as shown:
 
             def on_iteration(done: Iteration) -> bool:
                 stop = self._count(done, name, shown, alarms)
+                state.course = course.state_dict()
                 every = self.checkpoints.settings.every
                 if every and state.step % every == 0 and not stop and state.step < stage.iterations:
                     self._save(learner)
@@ -153,7 +172,7 @@ class Training:
                 stage,
                 runner=runner,
                 loop=parts.loop,
-                tasks=parts.tasks(parts.config.env.train_split),
+                tasks=tasks,
                 credit=credit,
                 annotators=[
                     make("annotator", one.name, one.options, learner=learner)
@@ -210,7 +229,7 @@ class Training:
         state, settings = self.state, self.parts.config.evaluation
         state.step, state.iteration = done.number + 1, state.iteration + 1
         state.policy_version = done.policy_version
-        played = [one for group in done.groups for one in group.trajectories]
+        played = [one for group in done.all_played for one in group.trajectories]
         state.episodes += len(played)
         state.tokens += sum(one.sampled_tokens for one in played)
         for text in alarms.look(done):

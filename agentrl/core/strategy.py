@@ -98,7 +98,9 @@ class ChoosesTasks(Protocol):
 class SizesGroups(Protocol):
     """Decides on the number of episodes of a group, within the stage's ``group_size``."""
 
-    def first_size(self, group_size: int) -> int: ...
+    def first_size(self, group_size: int) -> int:
+        """Episodes to begin with; raises ``ConfigError`` where the two do not go together."""
+        ...
 
     def more(self, group: Group, group_size: int) -> int:
         """Further episodes of a complete group; 0: it is large enough."""
@@ -117,8 +119,8 @@ class JudgesGroups(Protocol):
         """``again`` must come to an end as ``place.attempt`` grows."""
         ...
 
-    def instead(self, group: Group, place: Place, *, seed: int) -> Task | None:
-        """The task to play after ``again``; ``None``: any that is admitted."""
+    def instead(self, group: Group, place: Place, *, seed: int) -> str | None:
+        """Id of the task to play after ``again``; ``None``: any that is admitted."""
         ...
 
 

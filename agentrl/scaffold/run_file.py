@@ -111,6 +111,7 @@ stages:                    # one after another
     updates_per_iteration: 8
     credit: {name: gigpo, options: {invalid_action_penalty: 0.1}}  # 'agentrl list credit'
     # annotators: []       # add what credit needs and only a model knows (hidden_states)
+    # strategies: []       # fewer or harder episodes, replays: 'agentrl list strategy'
     # max_seconds: 600     # stop the stage after this long
 
 checkpoints:               # what 'agentrl train --resume RUN_DIR' goes on from

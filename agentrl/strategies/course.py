@@ -9,7 +9,7 @@ at a place depends on that place's groups and on the state after the last ``lear
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agentrl.core.errors import DataError
@@ -37,7 +37,7 @@ from agentrl.strategies.replaying import (
 )
 from agentrl.strategies.signal import has_signal, scores
 
-__all__ = ["Asked", "Course", "Learnt", "Rollout"]
+__all__ = ["Asked", "Course", "Learnt", "Rollout", "use_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,22 @@ class Learnt:
     replays: tuple[Replay, ...]
 
 
+def use_of(rollout: Rollout, learnt: Learnt) -> dict[str, Any]:
+    """What was played and is not learnt from, and what is though it was played before: for records.
+
+    ``dropped``: ids of groups. ``left_out``: ids of trajectories of other groups. ``replays``: with
+    the ids of the trajectories in the store, and of what they were learnt from with.
+    """
+    kept = [one.group for one in rollout.played if one.verdict == "keep"]
+    learnt_from = {one.id for group in learnt.fresh for one in group.trajectories}
+    played = [one.id for group in kept for one in group.trajectories]
+    return {
+        "dropped": [one.group.id for one in rollout.played if one.verdict != "keep"],
+        "left_out": [one for one in played if one not in learnt_from],
+        "replays": [asdict(one) for one in learnt.replays],
+    }
+
+
 @dataclass(slots=True)
 class _Underway:
     """What an iteration has come to so far."""
@@ -130,6 +146,7 @@ class Course:
         self._cursor = TaskCursor(tasks, seed, position=done * places)
         self._position = self._cursor.position
         self._underway: dict[int, _Underway] = {}
+        self._by_id: dict[str, Task] = {}
 
     def plan(self, iteration: int) -> list[Asked]:
         """The first groups of an iteration, one for each place."""
@@ -299,9 +316,11 @@ class Course:
             return None
         after = replace(place, attempt=place.attempt + 1)
         seed = derive_seed(self._seed, "again", after.iteration, after.number, after.attempt)
-        task = judge.instead(group, place, seed=seed)
-        if task is None:
+        wanted = judge.instead(group, place, seed=seed)
+        if wanted is None:
             task = draw_task(self._tasks, seed=seed, admits=self._admits())
+        else:
+            task = self._task(wanted)
         return Asked(
             id=f"{self._name}-{after.iteration}-{after.number}r{after.attempt}-{task.id}",
             task=task,
@@ -310,6 +329,17 @@ class Course:
             first_trial=0,
             place=after,
         )
+
+    def _task(self, task_id: str) -> Task:
+        if not self._by_id:
+            self._by_id = {task.id: task for task in self._tasks}
+        try:
+            return self._by_id[task_id]
+        except KeyError:
+            raise DataError(
+                f"a strategy asks for the task {task_id}, which is none of the {len(self._tasks):,}"
+                " training tasks of the stage: it must name one that it was shown"
+            ) from None
 
     def _counts(
         self, work: _Underway, fresh: Sequence[Group], joined: int, imitated: int
