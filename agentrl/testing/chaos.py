@@ -18,8 +18,10 @@ from agentrl.agents.flight import Deadlines
 from agentrl.agents.loop import Agent, Budgets
 from agentrl.core.errors import StoreError
 from agentrl.core.task import derive_seed
-from agentrl.core.trajectory import Sampling, Trajectory
+from agentrl.core.trajectory import Batch, Group, Sampling, Trajectory
+from agentrl.credit.grpo import GRPO
 from agentrl.envs.process.factory import ProcessFactory, Workers, in_processes
+from agentrl.learn.rows import batches_from_groups
 from agentrl.memory.transcript import Transcript
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
 from agentrl.rollout.stats import RolloutStats
@@ -27,6 +29,7 @@ from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.chaos_env import LONGEST, ChaosFactory, chaos_tasks
 from agentrl.testing.chaos_faults import ChaosEngine, ChaosPlan, Dispatcher, full_disk
 from agentrl.testing.chaos_judge import Journal, Verdict, bare, judge
+from agentrl.testing.chaos_learner import LinearLearner
 from agentrl.testing.chaos_ledger import read_ledger
 from agentrl.testing.characters import CharacterRenderer
 
@@ -34,6 +37,7 @@ __all__ = ["Chaos", "ChaosFigures", "changed", "play_chaos", "stored", "verdict_
 
 GROUP_SIZE = 4
 MAX_STEPS = LONGEST - 1
+UPDATES = 2  # of an iteration, where a learner learns
 ROOM = 100_000  # bytes that the store's files may reach while the disk is full
 DEADLINES = Deadlines(make_s=20.0, reset_s=1.0, step_s=1.0, sample_s=2.0, close_s=1.0, cancel_s=0.1)
 
@@ -48,6 +52,8 @@ class Chaos:
         workers: Worker processes; 0: all is played in this process.
         iteration_groups: Groups of an iteration. full_every: in each so-manieth the disk is full.
         wedged_s: A rollout that has not ended by then is wedged.
+        learner: A real one (one linear layer) learns from every iteration, in ``UPDATES`` steps of
+            the groups' GRPO advantages, and says itself what it has learnt from.
     """
 
     episodes: int
@@ -58,6 +64,7 @@ class Chaos:
     iteration_groups: int = 100
     full_every: int = 4
     wedged_s: float = 120.0
+    learner: bool = False
 
     def requests(self) -> list[GroupRequest]:
         """All groups, in order."""
@@ -90,6 +97,8 @@ class ChaosFigures:
     late: int = 0
     resumed: int = 0
     engine_restarts: int = 0
+    outages: int = 0
+    updates: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
 
@@ -109,25 +118,31 @@ class _Run:
     journal: Journal
     dispatcher: Dispatcher
     engine: ChaosEngine
+    learner: LinearLearner
     stats: RolloutStats = field(default_factory=RolloutStats)
     wedged: list[str] = field(default_factory=list)
     resumed: int = 0
     appended: int = 0
 
 
-async def play_chaos(chaos: Chaos, directory: Path) -> ChaosFigures:
+async def play_chaos(
+    chaos: Chaos, directory: Path, learner: type[LinearLearner] = LinearLearner
+) -> ChaosFigures:
     """Play it in ``directory`` and judge it. Give an empty directory.
 
-    The figure ``changed`` is left to the caller: it compares two runs.
+    The figure ``changed`` is left to the caller: it compares two runs. ``learner``: what learns,
+    if one is wanted.
     """
     inline = ChaosFactory(str(directory / "ledger"))
     with _workers(chaos, directory) as away:
+        journal = Journal(directory / "journal.jsonl")
         run = _Run(
             chaos,
             directory,
-            Journal(directory / "journal.jsonl"),
+            journal,
             Dispatcher(inline, away, chaos.plan),
             ChaosEngine(chaos.plan),
+            learner(on_learnt=journal.write_learnt),
         )
         try:
             for number, asked in enumerate(chaos.iterations(), start=1):
@@ -156,6 +171,7 @@ def verdict_on(chaos: Chaos, directory: Path) -> Verdict:
         Journal(directory / "journal.jsonl"),
         max_steps=MAX_STEPS,
         can_finish=lambda task: plan is None or not plan.is_doomed(task),
+        learner=chaos.learner,
     )
 
 
@@ -195,7 +211,7 @@ async def _iteration(run: _Run, number: int, asked: Sequence[GroupRequest]) -> N
         every = run.chaos.full_every
         if number % every == 1 % every:
             full_after = derive_seed(run.chaos.seed, "full", number) % len(asked) * GROUP_SIZE
-    taken: list[Trajectory] = []
+    taken: list[Group] = []
     try:
         async with asyncio.timeout(run.chaos.wedged_s):
             try:
@@ -205,18 +221,28 @@ async def _iteration(run: _Run, number: int, asked: Sequence[GroupRequest]) -> N
                 taken = await _rollout(run, number, asked, None)
     except TimeoutError:
         run.wedged.append(f"iteration {number} has not ended after {run.chaos.wedged_s:g} s")
-    run.journal.write("trained", taken)
+    if run.chaos.learner:
+        run.learner.fit(iter(_batches(taken, str(number))), on_update=lambda stats: None)
+    run.journal.write("trained", [one for group in taken for one in group.trajectories])
+
+
+def _batches(groups: Sequence[Group], name: str) -> Sequence[Batch]:
+    """What the stages of a run make of an iteration's groups."""
+    credit = GRPO().assign(groups)
+    return batches_from_groups(
+        groups, credit, updates=UPDATES, trajectory_weighting="equal", batch_id=name
+    )
 
 
 async def _rollout(
     run: _Run, number: int, asked: Sequence[GroupRequest], full_after: int | None
-) -> list[Trajectory]:
+) -> list[Group]:
     """Play what is not on record yet; with ``full_after`` the disk is full after so many records.
 
     Raises:
         StoreError: it was.
     """
-    taken: list[Trajectory] = []
+    taken: list[Group] = []
     records = 0
     with SqliteStore(run.directory / "run") as store:
 
@@ -252,7 +278,7 @@ async def _rollout(
         async with runner.stream(asked) as groups:
             async for group in groups:
                 run.journal.write("took", group.trajectories)
-                taken += group.trajectories
+                taken.append(group)
     return taken
 
 
@@ -284,6 +310,8 @@ def _figures(run: _Run, verdict: Verdict) -> ChaosFigures:
         late=counts.late,
         resumed=run.resumed,
         engine_restarts=run.engine.restarts,
+        outages=counts.outages,
+        updates=run.learner.updates,
         failures=dict(sorted(counts.failures.items())),
         findings=[*verdict.findings, *run.wedged],
     )

@@ -4,7 +4,7 @@ Four figures must be 0 whatever broke:
 
 - lost: episodes that should be on record as finished and trained, and are not;
 - fabricated: records of what no environment ever said, or of what was planned never to be said;
-- trained twice: episodes that count more than once;
+- trained twice: episodes that count more than once, or of which a token was learnt twice;
 - wedged: rollouts that did not end, and what was left open (counted by the run itself).
 """
 
@@ -16,10 +16,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import StopReason, Timings, Trajectory
 from agentrl.rollout.limits import GroupRequest
+from agentrl.testing.chaos_learner import LearntRow
 from agentrl.testing.chaos_ledger import Playing
 
 __all__ = ["Journal", "Verdict", "bare", "digest", "judge"]
@@ -45,7 +47,8 @@ class Journal:
     """What the trainer was given, in files of its own: ``took`` at once, ``trained`` for good.
 
     What was taken in an iteration that did not reach its end is given again after a resume; it
-    must be the same then, and only what was trained on counts.
+    must be the same then, and only what was trained on counts. A learner adds what it says itself
+    that it has learnt from, token by token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,10 +63,25 @@ class Journal:
 
     def read(self, kind: str) -> list[tuple[Key, str, str]]:
         """``((group id, trial), trajectory id, digest)`` in the order of writing."""
-        if not self._path.exists():
-            return []
-        lines = map(json.loads, self._path.read_text().splitlines())
-        return [((line[1], line[2]), line[3], line[4]) for line in lines if line[0] == kind]
+        return [((line[1], line[2]), line[3], line[4]) for line in self._lines(kind)]
+
+    def write_learnt(self, rows: Sequence[LearntRow]) -> None:
+        """Note the rows of one step of the learner."""
+        with self._path.open("a") as file:
+            for one in rows:
+                file.write(json.dumps(["learnt", one.trajectory_id, one.tokens]) + "\n")
+
+    def read_learnt(self) -> list[LearntRow]:
+        """All rows of all steps."""
+        return [
+            LearntRow(name, tuple((place, token) for place, token in tokens))
+            for _, name, tokens in self._lines("learnt")
+        ]
+
+    def _lines(self, kind: str) -> Iterator[list[Any]]:
+        if self._path.exists():
+            lines = map(json.loads, self._path.read_text().splitlines())
+            yield from (line for line in lines if line[0] == kind)
 
 
 def bare(trajectory: Trajectory) -> Trajectory:
@@ -92,6 +110,7 @@ def judge(
     *,
     max_steps: int,
     can_finish: Callable[[Task], bool] = lambda task: True,
+    learner: bool = False,
 ) -> Verdict:
     """Judge a run that has ended.
 
@@ -102,13 +121,68 @@ def judge(
         journal: What the trainer took and trained on.
         max_steps: Budget of an episode.
         can_finish: Whether episodes of a task were ever going to finish.
+        learner: One learnt from what was trained on; so all that it sampled must be learnt, once.
     """
     episodes = dict(_episodes(asked))
+    learnt = _Learnt.of(stored, journal) if learner else _Learnt()
     return Verdict(
-        tuple(_lost(episodes, stored, journal, can_finish)),
-        tuple(_fabricated(episodes, stored, ledger, journal, max_steps)),
-        tuple(_twice(stored, journal)),
+        (*_lost(episodes, stored, journal, can_finish), *learnt.lost),
+        (*_fabricated(episodes, stored, ledger, journal, max_steps), *learnt.fabricated),
+        (*_twice(stored, journal), *learnt.twice),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """What is wrong with what a learner says that it has learnt from."""
+
+    lost: Sequence[str] = ()
+    fabricated: Sequence[str] = ()
+    twice: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, stored: Sequence[Trajectory], journal: Journal) -> _Learnt:
+        given = {name for _, name, _ in journal.read("trained")}
+        finished = [one for one in stored if one.failure is None and one.id in given]
+        sampled = {one.id: _sampled(one) for one in finished}
+        learnt: dict[str, Counter[tuple[int, int]]] = defaultdict(Counter)
+        for row in journal.read_learnt():
+            learnt[row.trajectory_id].update(row.tokens)
+        nothing: Counter[tuple[int, int]] = Counter()
+        unknown = [
+            f"'{name}': learnt, and no finished episode that was given to it"
+            for name in learnt
+            if name not in sampled
+        ]
+        found = [(name, learnt.get(name, nothing), own) for name, own in sampled.items()]
+        return cls(
+            [f"'{name}': nothing or not all was learnt" for name, one, own in found if own - one],
+            [
+                *(
+                    f"'{name}': learnt, and no finished episode that was given to it"
+                    for name in unknown
+                ),
+                *(
+                    f"'{name}': tokens were learnt that it did not sample"
+                    for name, one, own in found
+                    if set(one) - set(own)
+                ),
+            ],
+            [
+                f"'{name}': {sum(one.values())} tokens learnt of {sum(own.values())} sampled"
+                for name, one, own in found
+                if any(one[token] > times for token, times in own.items())
+            ],
+        )
+
+
+def _sampled(trajectory: Trajectory) -> Counter[tuple[int, int]]:
+    """The tokens it sampled: (position in its row, id), each once for every row it stands in."""
+    found: Counter[tuple[int, int]] = Counter()
+    for segment in trajectory.segments():
+        for start, end in segment.spans:
+            found.update((place, segment.token_ids[place]) for place in range(start, end))
+    return found
 
 
 def _episodes(asked: Sequence[GroupRequest]) -> Iterator[tuple[Key, tuple[Task, int]]]:

@@ -9,19 +9,20 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentrl.core.trajectory import Failure, StopReason, Trajectory
+from agentrl.core.trajectory import Batch, Failure, StopReason, Trajectory, UpdateStats
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.chaos import Chaos, changed, play_chaos, stored, verdict_on
 from agentrl.testing.chaos_faults import ChaosPlan
 from agentrl.testing.chaos_judge import Journal, Verdict
+from agentrl.testing.chaos_learner import LinearLearner
 
-SOUND = Chaos(40, None, workers=0)
+SOUND = Chaos(40, None, workers=0, learner=True)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_under_all_faults_nothing_is_lost_fabricated_doubled_or_wedged(tmp_path: Path) -> None:
-    chaos = Chaos(320, ChaosPlan(seed=4, doomed=0.04), workers=1, iteration_groups=40)
+    plan = ChaosPlan(seed=4, doomed=0.04)
+    chaos = Chaos(320, plan, workers=1, iteration_groups=40, learner=True)
     found = asyncio.run(play_chaos(chaos, tmp_path / "faults"))
     assert found.sound, found.findings
     assert found.resumed >= 1
     assert found.engine_restarts >= 1
+    assert found.updates == 4  # two of each iteration, however often it was begun
     assert found.failed_for_good >= 4
     assert found.finished + found.failed_for_good == found.episodes == 320
     assert {
@@ -65,6 +68,9 @@ def planted(sound: Path, directory: Path, plant: Callable[[Path], None]) -> Verd
     shutil.copytree(sound, copy)
     plant(copy)
     return verdict_on(SOUND, copy)
+
+
+KEPT = ("acknowledged", "took")  # what the journal says of an episode before it is trained on
 
 
 def figures(verdict: Verdict) -> tuple[int, int, int]:
@@ -93,11 +99,12 @@ def test_a_record_that_is_gone_is_lost(sound: Path, tmp_path: Path) -> None:
         database.close()
 
     verdict = planted(sound, tmp_path, plant)
-    # Nothing on record, although it was acknowledged; and what the trainer took is on no record.
+    # Nothing on record, although it was acknowledged; and what the trainer took, was given for
+    # good and learnt from is on no record.
     assert len(verdict.lost) == 2
     assert "nothing on record" in verdict.lost[0]
     assert "was acknowledged, and is gone" in verdict.lost[1]
-    assert len(verdict.fabricated) == 2
+    assert len(verdict.fabricated) == 3
     assert verdict.trained_twice == ()
 
 
@@ -105,9 +112,9 @@ def test_an_episode_that_never_reached_the_trainer_is_lost(sound: Path, tmp_path
     def plant(copy: Path) -> None:
         journal = copy / "journal.jsonl"
         lines = journal.read_text().splitlines()
-        last = max(number for number, line in enumerate(lines) if '"trained"' in line)
-        del lines[last]
-        journal.write_text("\n".join(lines) + "\n")
+        name = max(json.loads(line)[3] for line in lines if '"trained"' in line)
+        kept = [one for one in lines if json.loads(one)[0] in KEPT or name not in one]
+        journal.write_text("\n".join(kept) + "\n")
 
     verdict = planted(sound, tmp_path, plant)
     assert figures(verdict) == (1, 0, 0)
@@ -121,6 +128,53 @@ def test_an_episode_given_to_the_trainer_again_is_trained_twice(
         Journal(copy / "journal.jsonl").write("trained", stored(copy)[:1])
 
     assert figures(planted(sound, tmp_path, plant)) == (0, 0, 1)
+
+
+def learnt(copy: Path) -> list[str]:
+    """The lines of the journal in which the learner says what it has learnt from."""
+    lines = (copy / "journal.jsonl").read_text().splitlines()
+    return [line for line in lines if json.loads(line)[0] == "learnt"]
+
+
+def test_what_a_learner_learnt_twice_is_trained_twice(sound: Path, tmp_path: Path) -> None:
+    # The trainer took it once; it is the learner's own word that counts.
+    def plant(copy: Path) -> None:
+        with (copy / "journal.jsonl").open("a") as journal:
+            journal.write(learnt(copy)[0] + "\n")
+
+    assert figures(planted(sound, tmp_path, plant)) == (0, 0, 1)
+
+
+def test_what_was_given_to_the_learner_and_not_learnt_is_lost(sound: Path, tmp_path: Path) -> None:
+    def plant(copy: Path) -> None:
+        journal = copy / "journal.jsonl"
+        journal.write_text(journal.read_text().replace(learnt(copy)[3] + "\n", ""))
+
+    assert figures(planted(sound, tmp_path, plant)) == (1, 0, 0)
+
+
+def test_what_was_learnt_and_never_sampled_is_fabricated(sound: Path, tmp_path: Path) -> None:
+    def plant(copy: Path) -> None:
+        kind, name, tokens = json.loads(learnt(copy)[0])
+        lines = [[kind, name, [[0, tokens[0][1]]]], [kind, "g99999/0/0", tokens]]
+        with (copy / "journal.jsonl").open("a") as journal:
+            journal.writelines(json.dumps(line) + "\n" for line in lines)
+
+    assert figures(planted(sound, tmp_path, plant)) == (0, 2, 0)
+
+
+def test_a_batch_that_comes_again_is_seen(tmp_path: Path) -> None:
+    # A learner that goes over the batches of an iteration twice: for real, not in the journal.
+    class Twice(LinearLearner):
+        def fit(
+            self, batches: Iterator[Batch], *, on_update: Callable[[UpdateStats], None]
+        ) -> None:
+            once = list(batches)
+            super().fit(iter([*once, once[-1]]), on_update=on_update)
+
+    found = asyncio.run(play_chaos(Chaos(8, None, 0, learner=True), tmp_path, learner=Twice))
+    assert found.trained_twice == 4
+    assert (found.lost, found.fabricated, found.updates) == (0, 0, 3)
 
 
 def test_a_doubled_record_is_trained_twice(sound: Path, tmp_path: Path) -> None:
