@@ -23,7 +23,7 @@ SANDBOXES = "Sandboxes stay outside"
 PLANTED = [
     (LAYERS, "core/task.py", "agentrl.registry"),
     (LAYERS, "registry.py", "agentrl.config"),
-    (LAYERS, "config.py", "agentrl.store"),
+    (LAYERS, "config/run.py", "agentrl.store"),
     (LAYERS, "renderers/plain.py", "agentrl.memory.window"),
     (LAYERS, "dialects/hermes.py", "agentrl.renderers.plain"),
     (LAYERS, "memory/window.py", "agentrl.agents.loop"),
