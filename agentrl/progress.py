@@ -1,8 +1,12 @@
-"""What a person sees while a run works: a live line and a panel a stage, one line an iteration."""
+"""What a person sees while a run works: a live line and a panel a stage, one line a validation.
+
+Where no terminal is (the log of a CI job or a batch system) plain lines say the same now and then.
+"""
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,16 +31,18 @@ from agentrl.stages import Iteration
 from agentrl.viewer.load import load_lines
 from agentrl.viewer.wording import visible
 
-__all__ = ["LivePanel", "Progress", "StageProgress"]
+__all__ = ["LivePanel", "Progress", "StageLog", "StageProgress"]
 
 WINDOW_S = 20.0  # what the panel calls now
 SLOW_S = 5.0  # a call that lasts longer is shown
 REFRESHES_PER_S = 2.0
+LINE_EVERY_S = 30.0  # between the lines of a stage in a log
+LOGGED = ("in flight", "episodes", "engine", "slowest")  # of the panel
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """The live line of one stage."""
+    """The live line of one stage, or its lines in a log."""
 
     bars: Bars
     task: Any
@@ -107,6 +113,68 @@ class LivePanel:
                 yield "slowest", f"{one.episode} ({one.env}) waits {seconds:.0f} s for {one.place}"
 
 
+class StageLog:
+    """A stage in plain lines: as it begins, every ``every_s`` seconds, and as it ends.
+
+    The lines in between come from a thread of its own, for an iteration may last for hours.
+
+    Args:
+        bars: What counts the stage's steps; it is read, never drawn.
+        panel: Says what is being played.
+        console: Where the lines go.
+        every_s: Seconds between two of them.
+        monotonic: The clock of what has passed.
+    """
+
+    def __init__(
+        self,
+        bars: Bars,
+        panel: LivePanel | None,
+        console: Console,
+        *,
+        every_s: float = LINE_EVERY_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bars, self._panel, self._console = bars, panel, console
+        self._every_s, self._monotonic, self._began_s = every_s, monotonic, monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="progress", daemon=True)
+
+    def __enter__(self) -> StageLog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.say()
+
+    def _repeat(self) -> None:
+        while not self._over.wait(self._every_s):
+            self.say(playing=True)
+
+    def say(self, *, playing: bool = False) -> None:
+        """Print the line; ``playing`` adds what is in flight."""
+        for task in self._bars.tasks:
+            seconds = self._monotonic() - self._began_s
+            parts = [f"{task.description}: {task.completed:,.0f} of {task.total:,.0f}"]
+            parts.append(f"{seconds:.0f} s")
+            if task.fields["note"]:
+                parts.append(task.fields["note"])
+            if playing and self._panel is not None:
+                parts += [
+                    f"{subject} {words}" if subject == "slowest" else words
+                    for subject, words in self._panel.lines()
+                    if subject in LOGGED
+                ]
+            _line(self._console, "; ".join(visible(one) for one in parts))
+
+
+def _line(console: Console, text: str) -> None:
+    """One line, however narrow the console is: there is a command or a path in it to be copied."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of a run on a console (a quiet console shows nothing)."""
@@ -120,8 +188,9 @@ class Progress:
         """The live line of a stage of ``total`` steps, ``done`` of them before a kill.
 
         On a terminal, ``meter`` adds a panel that shows what is being played; elsewhere (in the log
-        of a CI job) there are plain lines alone.
+        of a CI job) there are plain lines.
         """
+        terminal = self.console.is_terminal
         bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -130,23 +199,28 @@ class Progress:
             TextColumn("{task.fields[note]}"),
             console=self.console,
         )
+        task = bars.add_task(title, total=total, completed=done, note="")
+        panel = None if meter is None else LivePanel(bars, meter)
         shown: AbstractContextManager[Any] = bars
-        if meter is not None and self.console.is_terminal:
-            panel = LivePanel(bars, meter)
+        if not terminal:
+            shown = StageLog(bars, panel, self.console)
+            _line(self.console, f"{title}: begins at {done:,} of {total:,}")
+        elif panel is not None:
             shown = Live(panel, console=self.console, refresh_per_second=REFRESHES_PER_S)
         with shown:
-            yield StageProgress(
-                bars, bars.add_task(title, total=total, completed=done, note=""), self.console
-            )
+            yield StageProgress(bars, task, self.console)
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
+        """Show ``text`` while it holds; a log gets it as a line."""
+        if not self.console.is_terminal:
+            _line(self.console, text)
         with self.console.status(text):
             yield
 
     def note(self, text: str) -> None:
         """One line for the user."""
-        self.console.print(text, highlight=False)
+        _line(self.console, text)
 
     def warn(self, text: str) -> None:
         """Something that will cost the user time unless it is mended."""
@@ -155,5 +229,5 @@ class Progress:
     def report(self, report: RunReport, run_dir: Path) -> None:
         """The outcome, and where to look."""
         self.console.print(to_renderable(report))
-        self.console.print(f"Run directory: {run_dir}", highlight=False)
-        self.console.print(f"  open {run_dir / 'report.html'}   agentrl view {run_dir}")
+        self.note(f"Run directory: {run_dir}")
+        self.note(f"  open {run_dir / 'report.html'}   agentrl view {run_dir}")

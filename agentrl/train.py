@@ -16,6 +16,7 @@ from agentrl.config import RunConfig
 from agentrl.core.errors import AgentRLError
 from agentrl.evaluate.report import CurvePoint, Evaluation, RunReport, read_report, write_report
 from agentrl.panels import Panels
+from agentrl.plan import beginning
 from agentrl.preflight import check_training
 from agentrl.progress import Progress
 from agentrl.resuming import config_to_resume
@@ -41,9 +42,11 @@ def train(config: RunConfig, *, console: Console) -> RunReport:
     """
     factory = check_training(config)
     run_dir = create_run_directory(config)
+    progress = Progress(console)
+    progress.note(beginning(config))
     with ExitStack() as stack:
         parts, store = open_new_run(stack, config, factory, run_dir)
-        return _execute(_training(parts, store, Progress(console)), run_dir)
+        return _execute(_training(parts, store, progress), run_dir)
 
 
 def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) -> RunReport:
@@ -75,8 +78,8 @@ def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) ->
             training = _training(parts, store, progress, checkpoint)
             at = training.state
             progress.note(
-                f"resuming at step {at.step} of stage {at.stage}, policy version "
-                f"{at.policy_version}; what was played since then is taken from the store"
+                f"resuming {beginning(config)}; at step {at.step} of stage {at.stage}, version "
+                f"{at.policy_version} of the weights; what was played since is in the store"
             )
             return _execute(training, run_dir)
 

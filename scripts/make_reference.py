@@ -147,8 +147,9 @@ def command_line_page() -> str:
     """Every command with its arguments and options."""
     parts = [
         f"{MADE}# Command line\n",
-        "Exit codes: 0 done, 1 failed, 2 misuse. With `--json` standard output holds one JSON "
-        "document and nothing else. `agentrl --install-completion` teaches your shell the commands "
+        "Exit codes: 0 done, 1 failed, 2 misuse, 130 stopped by Ctrl-C, 143 by SIGTERM (both with "
+        "a word on how to go on). With `--json` standard output holds one JSON document and "
+        "nothing else. `agentrl --install-completion` teaches your shell the commands "
         "and the names of plug-ins.\n",
     ]
     commands: Any = typer.main.get_command(app)

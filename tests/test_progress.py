@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 
 from agentrl.core.trajectory import StepResult
-from agentrl.progress import LivePanel, Progress
+from agentrl.progress import LivePanel, Progress, StageLog
 from agentrl.rollout.load import Meter
 from agentrl.rollout.stats import RolloutStats
 from agentrl.testing.faults import Fault, FaultyFactory
@@ -97,3 +98,47 @@ def test_a_whole_run_shows_one_panel(tmp_path: Path) -> None:
     last = text[text.rindex("in flight") :]
     assert "18 finished" in last
     assert "requests a pass" in text
+
+
+def test_a_log_says_what_begins_and_how_far_it_is_in_whole_lines(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    console, written = screen(terminal=False)
+    run_dir = tmp_path / ("a_long_name_" * 8) / "run"
+    train(tiny_run(run_dir), console=console)
+    lines = written.getvalue().splitlines()
+    assert lines[0] == (
+        f"run {run_dir}: a new tiny model (2 layers, width 32) plays toy; 2 updates of cloning, "
+        "then 2 iterations of rl with gigpo"
+    )
+    assert "stage0: clone: begins at 0 of 2" in lines
+    assert "evaluating on the test panel (before)" in lines
+    assert any(line.startswith("stage1: rl: 2 of 2; ") for line in lines)
+    assert f"  open {run_dir / 'report.html'}   agentrl view {run_dir}" in lines
+
+
+class Told(io.StringIO):
+    """Text whose first line of rl somebody waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines_came = threading.Event()
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "in flight" in self.getvalue() or "no episode" in self.getvalue():
+            self.lines_came.set()
+        return count
+
+
+def test_a_log_gets_lines_also_within_an_iteration() -> None:
+    written = Told()
+    console = Console(file=written, width=60, color_system=None)
+    bars = Bars(console=console)
+    bars.add_task("stage1: rl", total=3, completed=1, note="success 50%")
+    panel = LivePanel(bars, Meter(RolloutStats(), None))
+    now = iter(range(0, 1_000_000, 60))
+    with StageLog(bars, panel, console, every_s=0.01, monotonic=lambda: float(next(now))):
+        assert written.lines_came.wait(timeout=60)
+    first = written.getvalue().splitlines()[0]
+    assert first.startswith("stage1: rl: 1 of 3; 60 s; success 50%; no episode: scoring")
+    assert "\nstage1: rl: 1 of 3; " in written.getvalue()

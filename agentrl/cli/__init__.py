@@ -1,7 +1,8 @@
 """The command line: ``agentrl COMMAND``; one file for each group of commands.
 
-Exit codes: 0 done, 1 failed, 2 misuse. With ``--json`` standard output holds one JSON document and
-nothing else. Whatever is heavy is imported by the command that needs it.
+Exit codes: 0 done, 1 failed, 2 misuse, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. With
+``--json`` standard output holds one JSON document and nothing else. Whatever is heavy is imported
+by the command that needs it.
 """
 
 from __future__ import annotations

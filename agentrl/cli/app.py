@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from agentrl.cli.stopping import INTERRUPTED, TERMINATED, Terminated, terminable
 from agentrl.core.errors import AgentRLError, ConfigError
 
 __all__ = ["Json", "Overrides", "RunDirectory", "app", "console", "plain_json", "print_json"]
@@ -36,20 +37,21 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            _fail(f"agentrl: {error}", 2)
+            with terminable():
+                return super().invoke(ctx)
         except AgentRLError as error:
-            _fail(f"agentrl: {type(error).__name__}: {error}", 1)
+            _fail(f"agentrl: {error}", 2 if isinstance(error, ConfigError) else 1)
+        except Terminated:
+            _fail("agentrl: stopped by SIGTERM; what was finished is kept", TERMINATED)
         except KeyboardInterrupt:
-            _fail("agentrl: stopped; what was finished is in the run's store", 1)
+            _fail("agentrl: stopped; what was finished is kept", INTERRUPTED)
 
 
 app = typer.Typer(
     name="agentrl",
     cls=_Commands,
     help="Train tool-using LLM agents with multi-turn reinforcement learning.\n\n"
-    "Exit codes: 0 done, 1 failed, 2 misuse.",
+    "Exit codes: 0 done, 1 failed, 2 misuse, 130 stopped by Ctrl-C, 143 by SIGTERM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agentrl.cli.app import ORDER
 from tests.cli.conftest import Agentrl
 
 BAD_FACTORIES = """
+import signal
 from agentrl.core.errors import DataError
 class Damaged:
     def __init__(self): raise DataError("the games are damaged")
@@ -19,6 +21,8 @@ class Buggy:
     def __init__(self): raise ZeroDivisionError("a bug")
 class Stopped:
     def __init__(self): raise KeyboardInterrupt
+class Killed:
+    def __init__(self): signal.raise_signal(signal.SIGTERM)
 class Halting:
     splits = ("train",)
     def tasks(self, split): return []
@@ -80,7 +84,7 @@ def test_misuse_is_2_and_says_what_to_do(
 def test_failure_is_1(agentrl: Agentrl, tmp_path: Path, factories: str) -> None:
     ended = agentrl("view", tmp_path)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("agentrl: StoreError: no store at")
+    assert ended.err.startswith("agentrl: no store at")
     ended = agentrl("check", "env", f"{factories}:Damaged", "--json")
     assert ended.code == 1
     assert "the games are damaged" in ended.out
@@ -92,13 +96,24 @@ def test_a_bug_keeps_its_traceback(agentrl: Agentrl, factories: str, tmp_path: P
         agentrl("train", tmp_path / "run.yaml", f"env.name={factories}:Buggy", "--dry-run")
 
 
-def test_being_stopped_is_a_failure_with_a_word(
+def test_being_stopped_has_a_code_and_a_word(
     agentrl: Agentrl, factories: str, tmp_path: Path
 ) -> None:
     agentrl("init", tmp_path / "run.yaml")
     ended = agentrl("train", tmp_path / "run.yaml", f"env.name={factories}:Stopped", "--dry-run")
-    assert ended.code == 1
-    assert ended.err == "agentrl: stopped; what was finished is in the run's store\n"
+    assert ended.code == 130
+    assert ended.err == "agentrl: stopped; what was finished is kept\n"
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(
+    agentrl: Agentrl, factories: str, tmp_path: Path
+) -> None:
+    agentrl("init", tmp_path / "run.yaml")
+    before = signal.getsignal(signal.SIGTERM)
+    ended = agentrl("train", tmp_path / "run.yaml", f"env.name={factories}:Killed", "--dry-run")
+    assert ended.code == 143
+    assert ended.err == "agentrl: stopped by SIGTERM; what was finished is kept\n"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_broken_contract_is_1_and_in_words(agentrl: Agentrl, factories: str) -> None:
