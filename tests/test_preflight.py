@@ -175,7 +175,7 @@ def test_missing_and_damaged_games_are_named(tmp_path: Path) -> None:
         ((), 2, "already holds files that are not a run's; nothing was overwritten"),
         (("run_dri=x",), 2, "unknown key 'run_dri'; did you mean 'run_dir'?"),
         (("run_dir=other", "sampling.top_k=5"), 2, "this run cannot work"),
-        (("run_dir=other", "env={name: alfworld, options: {source: nowhere}}"), 1, "DataError"),
+        (("run_dir=other", "env={name: alfworld, options: {source: nowhere}}"), 1, "it does not exist"),
     ],
 )
 def test_the_command_line_refuses_at_once_without_loading_torch(
