@@ -36,31 +36,48 @@ CHANGE_BITS = (
 )
 
 
-def config_to_resume(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
+def config_to_resume(run_dir: Path, overrides: Sequence[str]) -> tuple[RunConfig, str]:
     """The configuration of the run in ``run_dir``, with what may be changed changed.
 
-    The run directory may have been moved since it was made.
+    What somebody wrote into its ``config.yaml`` since the run began counts as an override does, and
+    stays for later times. The run directory may have been moved since it was made.
+
+    Returns:
+        The configuration, and what was changed in the file in words; empty if nothing was.
 
     Raises:
-        ConfigError: no run is there, or an override touches what makes the run what it is.
+        ConfigError: no run is there, or a change touches what makes the run what it is.
         DataError: the run directory is damaged. SchemaVersionError: it is of another release.
     """
-    old = open_run_directory(run_dir)
-    new = load_config(run_dir / CONFIG_FILE, overrides)
+    old, file = open_run_directory(run_dir), run_dir / CONFIG_FILE
+    written, new = load_config(file), load_config(file, overrides)
     possible = MAY_CHANGE if old.deterministic else (*MAY_CHANGE, *CHANGE_BITS)
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
-    refused = [
-        f"{key} ({before.get(key)!r} -> {after.get(key)!r})"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and (key in MUST_STAY or not _is_one_of(key, possible))
-    ]
+    edits, changes = _changes(old, written), _changes(old, new)
+    refused = {
+        key: words
+        for key, words in changes.items()
+        if key in MUST_STAY or not _is_one_of(key, possible)
+    }
     if refused:
+        by_hand = [key for key in refused if edits.get(key) == refused[key]]
+        where = f" ({', '.join(by_hand)} was changed in '{file}': change it back)"
         raise ConfigError(
-            f"the run in '{run_dir}' cannot be resumed with {', '.join(refused)}: it would be "
-            f"another run. Start one in another directory (model.path={run_dir}/model goes on from "
-            f"its weights), or change only {', '.join(possible)} (but not {', '.join(MUST_STAY)})"
+            f"the run in '{run_dir}' cannot be resumed with {', '.join(refused.values())}: it "
+            f"would be another run{where * bool(by_hand)}. Start one in another directory "
+            f"(model.path={run_dir}/model goes on from its weights), or change only "
+            f"{', '.join(possible)} (but not {', '.join(MUST_STAY)})"
         )
-    return new.model_copy(update={"run_dir": run_dir})
+    return new.model_copy(update={"run_dir": run_dir}), ", ".join(edits.values())
+
+
+def _changes(before: RunConfig, after: RunConfig) -> dict[str, str]:
+    """Keys whose values differ, each with both."""
+    old, new = (_flat(one.model_dump(mode="json")) for one in (before, after))
+    return {
+        key: f"{key} ({old.get(key)!r} -> {new.get(key)!r})"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    }
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:

@@ -47,11 +47,12 @@ def create_run_directory(config: RunConfig, *, command: str = "train") -> Path:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(_taken(path))
         path.mkdir(parents=True, exist_ok=True)
-        manifest = json.dumps(_manifest(command), indent=2) + "\n"
+        resolved = config.model_dump(mode="json")
+        manifest = json.dumps(_manifest(command) | {"config": resolved}, indent=2) + "\n"
         # "x": of two runs that begin in one directory at once, one is refused.
         with (path / MANIFEST_FILE).open("x", encoding="utf-8") as file:
             file.write(manifest)
-        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+        text = yaml.safe_dump(resolved, sort_keys=False)
         new = path / f".{CONFIG_FILE}.new"
         new.write_text(text, encoding="utf-8")
         new.rename(path / CONFIG_FILE)
@@ -63,7 +64,10 @@ def create_run_directory(config: RunConfig, *, command: str = "train") -> Path:
 
 
 def open_run_directory(path: Path, *, command: str = "train") -> RunConfig:
-    """The configuration of the run in ``path``.
+    """The configuration that the run in ``path`` began with.
+
+    That of the manifest: ``config.yaml`` is there to be read, and people change what they read. A
+    run of a release that did not keep it there has ``config.yaml`` alone.
 
     Raises:
         ConfigError: no run of that command is there.
@@ -76,7 +80,15 @@ def open_run_directory(path: Path, *, command: str = "train") -> RunConfig:
             f"'{path}' was made by 'agentrl {manifest['command']}', not by 'agentrl {command}'; "
             "there is nothing to resume in it"
         )
-    return load_config(path / CONFIG_FILE)
+    if "config" not in manifest:
+        return load_config(path / CONFIG_FILE)
+    try:
+        return load_config(manifest["config"])
+    except (ConfigError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the configuration in '{path / MANIFEST_FILE}' is damaged or of another release "
+            f"({error}); resume the run with the release that wrote it"
+        ) from None
 
 
 def read_manifest(path: Path) -> Mapping[str, Any]:

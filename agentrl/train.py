@@ -20,7 +20,7 @@ from agentrl.plan import beginning
 from agentrl.preflight import check_training
 from agentrl.progress import Progress
 from agentrl.resuming import config_to_resume
-from agentrl.run_directory import create_run_directory
+from agentrl.run_directory import CONFIG_FILE, create_run_directory
 from agentrl.store.sqlite import SqliteStore
 from agentrl.trackers.measures import of_evaluation
 from agentrl.trackers.sending import open_trackers
@@ -56,7 +56,8 @@ def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) ->
 
     Args:
         run_dir: Its directory.
-        overrides: ``key=value`` of what may be changed (``agentrl.resuming``), for this time.
+        overrides: ``key=value`` of what may be changed (``agentrl.resuming``), for this time. What
+            was changed in its ``config.yaml`` is heeded too, within the same bounds.
         console: Where progress is shown.
 
     Raises:
@@ -64,8 +65,12 @@ def resume(run_dir: Path, overrides: Sequence[str] = (), *, console: Console) ->
         StoreError: another process is writing to the run.
         DataError: the run's data is damaged; the message says what to do.
     """
-    config = config_to_resume(run_dir, overrides)
+    config, edits = config_to_resume(run_dir, overrides)
     progress = Progress(console)
+    if edits:
+        progress.note(
+            f"changed in {run_dir / CONFIG_FILE} since the run began, and heeded: {edits}"
+        )
     with SqliteStore(run_dir, synchronous=config.store.synchronous) as store:
         if store.events(FINISHED):
             report = read_report(run_dir)

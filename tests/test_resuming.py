@@ -67,7 +67,7 @@ def refusal(run_dir: Path, *overrides: str, kind: type[AgentRLError] = ConfigErr
 )
 def test_what_changes_no_result_may_be_changed(tmp_path: Path, override: str) -> None:
     begun(tmp_path / "run")
-    assert config_to_resume(tmp_path / "run", [override]) != tiny_run(tmp_path / "run")
+    assert config_to_resume(tmp_path / "run", [override])[0] != tiny_run(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,56 @@ def test_what_makes_another_run_is_refused_by_name(
 
 def test_a_deterministic_run_keeps_what_changes_bits(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run", ["deterministic=true"])
-    assert config_to_resume(run_dir, ["rollout.concurrency=3"]).rollout.concurrency == 3
+    assert config_to_resume(run_dir, ["rollout.concurrency=3"])[0].rollout.concurrency == 3
     assert "learner.micro_batch_tokens" in refusal(run_dir, "learner.micro_batch_tokens=64")
+
+
+def edit(run_dir: Path, old: str, new: str) -> None:
+    """Change ``config.yaml`` as a user would."""
+    file = run_dir / "config.yaml"
+    assert file.read_text().count(old) == 1
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_what_was_changed_in_the_file_is_heeded_where_it_may_change(tmp_path: Path) -> None:
+    run_dir = begun(tmp_path / "run")
+    assert config_to_resume(run_dir, [])[1] == ""
+    edit(run_dir, "concurrency: 128", "concurrency: 3")
+    config, edits = config_to_resume(run_dir, ["rollout.retries=5"])
+    assert (config.rollout.concurrency, config.rollout.retries) == (3, 5)
+    assert edits == "rollout.concurrency (128 -> 3)"
+    assert config_to_resume(run_dir, ["rollout.concurrency=4"])[0].rollout.concurrency == 4
+
+
+def test_what_was_changed_in_the_file_is_refused_where_it_may_not(tmp_path: Path) -> None:
+    run_dir = begun(tmp_path / "run")
+    edit(run_dir, "learning_rate: 0.003", "learning_rate: 0.1")
+    text = refusal(run_dir)
+    assert "cannot be resumed with learner.learning_rate (0.003 -> 0.1): it would be" in text
+    assert f"(learner.learning_rate was changed in '{run_dir}/config.yaml': change it back)" in text
+    text = refusal(run_dir, "learner.learning_rate=0.003", "seed=4")
+    assert "cannot be resumed with seed (1 -> 4)" in text
+    assert "change it back" not in text
+    edit(run_dir, "learning_rate: 0.1", "learnig_rate: 0.1")
+    assert "unknown key 'learner.learnig_rate'" in refusal(run_dir)
+
+
+def test_a_run_of_a_release_without_the_record_has_its_file(tmp_path: Path) -> None:
+    manifest = begun(tmp_path / "run") / "manifest.json"
+    data = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**data, "config": {"model": "?"}}))
+    assert "is damaged or of another release" in refusal(tmp_path / "run", kind=DataError)
+    del data["config"]
+    manifest.write_text(json.dumps(data))
+    assert config_to_resume(tmp_path / "run", ["store.synchronous=full"])[1] == ""
+    assert "seed (1 -> 2)" in refusal(tmp_path / "run", "seed=2")
 
 
 def test_a_run_directory_may_be_moved(tmp_path: Path) -> None:
     begun(tmp_path / "run")
     moved = tmp_path / "elsewhere"
     (tmp_path / "run").rename(moved)
-    assert config_to_resume(moved, []).run_dir == moved
+    assert config_to_resume(moved, [])[0].run_dir == moved
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
