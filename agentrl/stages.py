@@ -22,6 +22,7 @@ from agentrl.rollout.demonstrations import MaskedTokens, demonstrate
 from agentrl.rollout.load import Load, Meter
 from agentrl.rollout.rounds import play_rounds
 from agentrl.rollout.runner import Runner
+from agentrl.rollout.staleness import Asynchrony
 from agentrl.rollout.thread import LoopThread
 from agentrl.strategies.course import Course, Learnt, Rollout
 from agentrl.strategies.cursor import TaskCursor
@@ -39,6 +40,7 @@ class Iteration:
 
     Attributes:
         played: All groups that were played; ``None``: they are ``groups``.
+        asynchrony: How they came about beside the learner, if they did.
     """
 
     number: int
@@ -49,6 +51,7 @@ class Iteration:
     update_s: float
     load: Load | None = None
     played: Sequence[Group] | None = None
+    asynchrony: Asynchrony | None = None
 
     @property
     def all_played(self) -> Sequence[Group]:

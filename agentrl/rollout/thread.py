@@ -129,6 +129,23 @@ class LoopThread:
             raise
 
     @contextmanager
+    def entered(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter a context in the loop, and leave it there at the end."""
+
+        async def enter() -> T:
+            return await context.__aenter__()
+
+        async def leave() -> None:
+            await context.__aexit__(None, None, None)
+
+        value = self.run(enter())
+        try:
+            yield value
+        finally:
+            if not self.blocked:
+                self.run(leave())
+
+    @contextmanager
     def iterate(
         self, stream: AbstractAsyncContextManager[AsyncIterator[T]]
     ) -> Iterator[Iterator[T]]:
@@ -137,31 +154,21 @@ class LoopThread:
         ``with loop.iterate(runner.stream(requests, ahead=8)) as groups: for group in groups: ...``
         """
 
-        async def enter() -> AsyncIterator[T]:
-            return await stream.__aenter__()
-
         async def take(items: AsyncIterator[T]) -> tuple[bool, T | None]:
             try:
                 return True, await anext(items)
             except StopAsyncIteration:
                 return False, None
 
-        async def leave() -> None:
-            await stream.__aexit__(None, None, None)
-
-        def drawn() -> Iterator[T]:
+        def drawn(items: AsyncIterator[T]) -> Iterator[T]:
             while True:
                 there, item = self.run(take(items))
                 if not there:
                     return
                 yield item  # type: ignore[misc]
 
-        items = self.run(enter())
-        try:
-            yield drawn()
-        finally:
-            if not self.blocked:
-                self.run(leave())
+        with self.entered(stream) as items:
+            yield drawn(items)
 
     def __exit__(
         self,

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-__all__ = ["SimulatedLoop", "run_simulated"]
+from agentrl.rollout.thread import LoopThread
+
+__all__ = ["SimulatedLoop", "SimulatedThread", "run_simulated"]
 
 T = TypeVar("T")
 
@@ -51,3 +54,46 @@ def run_simulated(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end in a loop of its own whose time jumps."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(work)
+
+
+class SimulatedThread(LoopThread):
+    """A ``LoopThread`` without a thread: its loop turns while ``run`` is under way, in leaps.
+
+    So time stands still while the caller computes, and what the caller and the loop do follows one
+    order, the same every time. A caller that takes time says so: ``run(asyncio.sleep(seconds))``.
+    """
+
+    def __init__(self) -> None:
+        self._simulated = SimulatedLoop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    @property
+    def blocked(self) -> bool:
+        return False
+
+    @property
+    def now_s(self) -> float:
+        return self._simulated.time()
+
+    def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        on_given_up: Callable[[str, float], None] = lambda task, seconds: None,
+    ) -> T:
+        return self._simulated.run_until_complete(work)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        left = asyncio.all_tasks(self._simulated)
+        for one in left:
+            one.cancel()
+        if left:
+            self._simulated.run_until_complete(asyncio.wait(left))
+        self._simulated.close()
