@@ -43,8 +43,13 @@ _STOPS = [reason.value for reason in StopReason]
 @app.command(rich_help_panel="Look")
 def view(
     run: RunDirectory,
-    episode: Annotated[str, typer.Argument(help="Id of one episode, to see it step by step.")] = "",
-    group: Annotated[str, typer.Option(help="Show this group's episodes side by side.")] = "",
+    episode: Annotated[
+        str, typer.Argument(help="Id of one episode, or how it begins, to see it step by step.")
+    ] = "",
+    group: Annotated[
+        str,
+        typer.Option(help="Show a group's episodes side by side: its id, or how that begins."),
+    ] = "",
     kind: Kind = "",
     task: TaskId = "",
     purpose: Purpose = "",
@@ -183,13 +188,12 @@ def _page(run: Path, store: SqliteStore, as_json: bool) -> None:
         typer.echo(f"wrote {path}")
 
 
-def _group(store: SqliteStore, group_id: str, as_json: bool) -> None:
+def _group(store: SqliteStore, given: str, as_json: bool) -> None:
+    from agentrl.viewer.explain_choice import find_group
     from agentrl.viewer.side_by_side import group_episodes, show_group
 
+    group_id = find_group(store, given)
     episodes = group_episodes(store, group_id)
-    if not episodes:
-        known = dict.fromkeys(line.group_id for line in store.find())
-        raise ConfigError(_unknown("group", group_id, list(known)))
     if as_json:
         print_json({"group": group_id, "episodes": episodes})
     else:
@@ -197,18 +201,12 @@ def _group(store: SqliteStore, group_id: str, as_json: bool) -> None:
 
 
 def _episode(
-    run: Path, store: SqliteStore, episode: str, prompts: bool, full: bool, as_json: bool
+    run: Path, store: SqliteStore, given: str, prompts: bool, full: bool, as_json: bool
 ) -> None:
     from agentrl.viewer.prompts import run_decoder
     from agentrl.viewer.terminal import LIMIT, show_trajectory
 
-    try:
-        store.trajectory(episode)
-    except StoreError:
-        known = [line.id for line in store.find()]
-        if episode in known:
-            raise  # it is there, and damaged
-        raise ConfigError(_unknown("episode", episode, known)) from None
+    episode = _episode_id(store, given)
     if as_json:
         print_json(store.trajectory(episode))
         return
@@ -216,10 +214,26 @@ def _episode(
     show_trajectory(store, episode, console(), limit=None if full else LIMIT, decode=decode)
 
 
-def _unknown(what: str, name: str, known: list[str]) -> str:
-    hint = nearest(name, known[-NEAREST_OF:])
-    return (
-        f"no {what} '{name}' in this run{hint or '.'} It holds {len(known):,} {what}s; "
+def _episode_id(store: SqliteStore, given: str) -> str:
+    """The id of the episode that ``given`` is, or begins."""
+    try:
+        store.trajectory(given)
+        return given
+    except StoreError:
+        known = [line.id for line in store.find()]
+        if given in known:
+            raise  # it is there, and damaged
+    found = [one for one in known if one.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"'{given}' begins the ids of {len(found):,} episodes: {', '.join(found[:5])}"
+            f"{', ...' if len(found) > 5 else ''}; give more of the id, or --group for them all"
+        )
+    hint = nearest(given, known[-NEAREST_OF:])
+    raise ConfigError(
+        f"no episode '{given}' in this run{hint or '.'} It holds {len(known):,} episodes; "
         "'agentrl view RUN' lists the newest, and --limit more of them"
     )
 

@@ -16,6 +16,7 @@ from agentrl.core.message import Message
 from agentrl.core.trajectory import Step
 from agentrl.store.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from agentrl.store.sqlite import SqliteStore
+from agentrl.viewer.absent import absent_lines
 from agentrl.viewer.diagnostics import diagnostics_lines
 from agentrl.viewer.load import load_lines
 from agentrl.viewer.prompts import Decode, prompt_parts
@@ -58,12 +59,24 @@ LABELS = {"assistant": "action"}
 
 
 def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> None:
-    """Print the trajectories that match, and how many more there are."""
+    """Print the trajectories that match, and how many more there are; or what there is instead."""
     lines = store.find(wanted)
+    if not lines:
+        _show_absent(store, wanted, console)
+        return
     console.print(trajectory_table(lines, console.width))
     total = store.count(wanted)
     if total > len(lines):
         console.print(Text(f"{len(lines)} of {total:,} shown; filter, or raise the limit"))
+
+
+def _show_absent(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> None:
+    held = store.find()
+    if not held:
+        console.print(Text("no episode was played yet"))
+        return
+    title = f"no episode matches; of {len(held):,} in this run there are"
+    _show_lines(title, list(absent_lines(wanted, held)), console)
 
 
 def show_diagnostics(iteration: int, metrics: Mapping[str, Any], console: Console) -> None:

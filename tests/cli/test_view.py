@@ -49,6 +49,7 @@ def test_episodes_are_filtered(
         (("--reward", "5"), "must be a range LOW..HIGH"),
         (("--advantage", "a..b"), "must be a range LOW..HIGH"),
         (("mixed/wim",), "did you mean 'mixed/win'?"),
+        (("mixed/",), "begins the ids of 3 episodes: mixed/win, mixed/lose, mixed/crash; give"),
         (("--group", "mixd"), "did you mean 'mixed'?"),
         (("mixed/win", "--page"), "not several"),
         (("--prompts",), "name its id"),
@@ -61,6 +62,41 @@ def test_a_wrong_filter_is_misuse(
     ended = agentrl("view", run_dir, *options)
     assert ended.code == 2
     assert hint in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        (("--kind", "heat", "--purpose", "after"), ["kind heat 3, cool 1", "purpose train 4"]),
+        (("--purpose", "trian"), ["purpose train 4 (did you mean 'train'?)"]),
+        (("--kind", "clean"), ["kind heat 3, cool 1"]),
+        (("--stop", "max_tokens", "--iteration", "7"), ["iteration from 0 to 1"]),
+        (("--reward", "2.."), ["reward from 0 to 1"]),
+        (("--advantage", "2.."), ["advantage from -1 to 0.75"]),
+        (("--task", "x", "--outcome", "unknown"), ["outcome failure 2, success 1, infra 1"]),
+    ],
+)
+def test_a_filter_without_a_match_says_what_there_is(
+    agentrl: Agentrl, run_dir: Path, options: tuple[str, ...], lines: list[str]
+) -> None:
+    shown = [" ".join(line.split()) for line in agentrl("view", run_dir, *options).out.splitlines()]
+    assert shown[0] == "no episode matches; of 4 in this run there are"
+    for line in lines:
+        assert line in shown
+
+
+def test_a_run_that_has_played_nothing_says_so(agentrl: Agentrl, tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "run").close()
+    assert agentrl("view", tmp_path / "run").out == "no episode was played yet\n"
+
+
+def test_a_group_and_an_episode_may_be_named_by_how_they_begin(
+    agentrl: Agentrl, run_dir: Path
+) -> None:
+    assert agentrl("view", run_dir, "--group", "mi", "--json").json()["group"] == "mixed"
+    for given, whole in (("mixed/wi", "mixed/win"), ("late", "late/lose")):
+        shown = agentrl("view", run_dir, given, "--json").json()
+        assert shown["trajectory"]["id"] == whole
 
 
 def test_an_episode_is_a_dialogue_with_what_was_said_and_done(

@@ -127,7 +127,7 @@ def test_the_list_is_filtered_and_says_how_many_there_are(store: SqliteStore) ->
     assert "g/crash" in only
     assert "EnvError" in only
     assert "g/win" not in only
-    assert "no trajectory matches" in listed(store, TrajectoryFilter(purpose="after"))
+    assert "no episode matches" in listed(store, TrajectoryFilter(purpose="after"))
 
 
 def test_an_unknown_trajectory_is_named(store: SqliteStore) -> None:
