@@ -186,6 +186,8 @@ class Training:
                 on_iteration=on_iteration,
                 done=state.step,
                 spent_s=state.stage_s,
+                course=course,
+                on_learnt=on_learnt,
             )
             learner.fit(self._noted(batches), on_update=on_update)
 
