@@ -13,6 +13,7 @@ server makes it. Where the template rewrites history (drops thinking), a new seg
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,29 +22,39 @@ from typing import Any, Literal
 from agentrl.core.errors import ConfigError
 from agentrl.core.message import Message, ParseFailure, ToolSpec
 from agentrl.renderers.answer import THINK_OPEN, read_answer
-from agentrl.renderers.encoding import TextEncoder
-from agentrl.renderers.prefix import prefix_breaks
-from agentrl.renderers.template import ChatTemplate
+from agentrl.renderers.encoding import CALL_TOKENS, TextEncoder
+from agentrl.renderers.jinja import JinjaTemplate
+from agentrl.renderers.prefix import TemplateReport, examine
+from agentrl.renderers.template import ASKED, ChatTemplate
 
 __all__ = ["ChatRenderer"]
 
-_ASKED = Message("user", ".")
+_CONSEQUENCES = {
+    "append": (
+        "history: append keeps the tokens as they were sampled, so the policy goes on seeing them "
+        "and no new segment begins; a server that renders with this template shows it otherwise"
+    ),
+    "template": "history: template begins a new segment there, one training row more, counted",
+}
 
 
 class ChatRenderer:
-    """Renders with a chat template of the ChatML kind (Qwen2.5, Qwen3 and relatives).
+    """Renders with a model's own chat template.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
         history: ``append`` or ``template``, see the module.
-        template: Jinja file to use in place of the tokenizer's own template.
+        template: In place of the tokenizer's own template: a Jinja file, or the name of one that
+            comes with agentrl (``smollm2``).
         template_options: Variables of the template, such as ``{"enable_thinking": False}``.
         call_tokens: Special tokens of the tokenizer that are marks of tool calls, where a dialect
             of your own needs them; those of the dialects that come with agentrl are known.
+        date: The day (``2026-01-31``) for a template that writes today's date into the prompt;
+            without it the day on which the renderer is made.
 
     Raises:
-        ConfigError: no template, an unknown ``history``, or a template whose answers no control
-            token ends.
+        ConfigError: no template; an unknown ``history`` or ``date``; a template that does not show
+            what was said, does not open the assistant's turn, or ends answers with no token.
     """
 
     def __init__(
@@ -54,6 +65,7 @@ class ChatRenderer:
         template: str | Path | None = None,
         template_options: Mapping[str, Any] | None = None,
         call_tokens: Sequence[str] = (),
+        date: str | datetime.date | None = None,
     ) -> None:
         if history not in ("append", "template"):
             raise ConfigError(
@@ -61,14 +73,13 @@ class ChatRenderer:
             )
         self.history = history
         self._encoder = TextEncoder(tokenizer, call_tokens=call_tokens)
-        self._template = ChatTemplate(
-            tokenizer, self._encoder, file=template, options=template_options
-        )
-        opening = self._template.opening.rstrip()
-        self._think_opened = opening.endswith(THINK_OPEN)
-        self._closing = self._find_closing()
+        jinja = JinjaTemplate(tokenizer, template=template, options=template_options, date=date)
+        self._template = ChatTemplate(jinja, self._encoder)
+        self._closings = self._find_closings()
         eos = getattr(tokenizer, "eos_token_id", None)
-        self._stops = tuple(dict.fromkeys([self._closing, *([] if eos is None else [int(eos)])]))
+        ends = [*self._closings.values(), *([] if eos is None else [int(eos)])]
+        self._stops = tuple(dict.fromkeys(ends))
+        self._think_opened = self._find_think_opened()
 
     @property
     def append_only(self) -> bool:
@@ -81,18 +92,37 @@ class ChatRenderer:
 
     @property
     def stop_token_ids(self) -> Sequence[int]:
-        """The token that closes an answer in the template, then the tokenizer's end of text."""
+        """The tokens that close an answer in the template, then the tokenizer's end of text."""
         return self._stops
+
+    @cached_property
+    def report(self) -> TemplateReport:
+        """What the template does to a conversation, and what is done about it."""
+        return examine(self._template)
 
     @cached_property
     def prefix_breaks(self) -> tuple[str, ...]:
         """Where the template, rendering a whole conversation, changes what was already said.
 
-        In words that name the template; empty if it never does. With ``history="append"`` it
-        says how the policy's view differs from the template's, with ``"template"`` why segments
-        fork.
+        In words that name the template and what will happen; empty if it never does. With
+        ``history="append"`` it says how the policy's view differs from the template's, with
+        ``"template"`` why segments fork.
         """
-        return prefix_breaks(self._template, self._encoder.decode([self._closing]))
+        consequence = _CONSEQUENCES[self.history]
+        spaces = () if self.append_only else self.report.spaces
+        return tuple(f"{one.text}. {consequence}" for one in (*self.report.breaks, *spaces))
+
+    @cached_property
+    def treatments(self) -> tuple[str, ...]:
+        """How messages are arranged for the template, in one sentence; empty if they are not."""
+        found = "; ".join(self.report.treatment)
+        return (f"the chat template of '{self._template.name}' {found}",) if found else ()
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What else the template does that breaks no prefix, a sentence each."""
+        name = self._template.name
+        return tuple(f"the chat template of '{name}' {one}" for one in self.report.notes)
 
     def start(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
         """Ids of a whole prompt, the opening of the assistant's turn included."""
@@ -101,7 +131,11 @@ class ChatRenderer:
     def extend(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled answer: its closing if need be, ``messages``, the opening."""
         ids = self._template.ids_after_answer(messages)
-        return ids[ids.index(self._closing) + 1 :] if closed else ids
+        if not closed:
+            return ids
+        stops = self._closings.values()
+        end = next((position for position, one in enumerate(ids) if one in stops), -1)
+        return ids[end + 1 :]
 
     def parse(self, token_ids: Sequence[int]) -> Message | ParseFailure:
         """The assistant message; its tool calls, if any, are still text of the content."""
@@ -118,19 +152,41 @@ class ChatRenderer:
         Raises:
             ConfigError: the template writes it otherwise than after its own opening.
         """
-        closing = self._encoder.decode([self._closing])
-        return [*self._template.ids_of_answer(message, closing), self._closing]
+        calls = message.tool_calls or any(one in message.content for one in CALL_TOKENS)
+        closing = self._closings["tool" if calls else "user"]
+        text = self._encoder.decode([closing])
+        return [*self._template.ids_of_answer(message, text), closing]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._encoder.decode(token_ids)
 
-    def _find_closing(self) -> int:
-        after = self._template.ids_after_answer([_ASKED])
+    def _find_closings(self) -> dict[str, int]:
+        """The token that closes an answer, by the role of what follows.
+
+        It is the same one but in the GLM family, where the token that opens the next turn is what
+        ends an answer.
+        """
+        closings = {"user": self._closing([ASKED])}
+        tool = Message("tool", "what it gave", tool_call_id="call_0")
+        closings["tool"] = self._closing([tool])
+        return closings
+
+    def _closing(self, messages: Sequence[Message]) -> int:
+        after = self._template.ids_after_answer(messages)
         closing = next((one for one in after if one in self._encoder.control_ids), None)
-        if closing is None or self._encoder.decode([closing]) in self._template.opening:
+        if closing is None:
             raise ConfigError(
                 f"the chat template of '{self._template.name}' ends answers with no control token "
                 f"(after an answer it writes {self._encoder.decode(after)!r}), so answers cannot "
                 "be told from what follows; use a template of the ChatML kind"
             )
         return closing
+
+    def _find_think_opened(self) -> bool | None:
+        """Whether prompts end inside an open thought; ``None``: some do."""
+        tool = Message("tool", "what it gave", tool_call_id="call_0")
+        ends = {
+            self._template.text_after_answer([one]).rstrip().endswith(THINK_OPEN)
+            for one in (ASKED, tool)
+        }
+        return ends.pop() if len(ends) == 1 else None

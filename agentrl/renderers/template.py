@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from agentrl.core.errors import ConfigError
 from agentrl.core.message import Message, ToolCall, ToolSpec
 from agentrl.renderers.answer import THINK_CLOSE, THINK_OPEN
+from agentrl.renderers.asides import Asides, any_of, unused_mark
 from agentrl.renderers.encoding import TextEncoder
+from agentrl.renderers.jinja import JinjaTemplate
+from agentrl.renderers.treatment import treatment_of
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ASKED", "ChatTemplate"]
 
-_ASKED = Message("user", ".")
+ASKED = Message("user", "what is asked")
+_MADE_UP = "what is said"
 
 
 class ChatTemplate:
-    """Renders conversations with a tokenizer's template, or with one from a file.
+    """Renders conversations with a template.
 
     Control tokens that stand literally in a message are put aside before the template runs and
     encoded by their characters afterwards; only what the template itself writes is control. In
@@ -29,49 +32,41 @@ class ChatTemplate:
     are its own.
 
     Attributes:
-        name: How messages call the template: the file, or the model's name.
-        source: The Jinja text.
+        jinja: The template itself. name, source: as there.
+        treatment: How messages are arranged for it.
+
+    Raises:
+        ConfigError: the template does not show what was said, does not open the assistant's turn,
+            or wants an answer to hold control tokens of its own.
     """
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        encoder: TextEncoder,
-        *,
-        file: str | Path | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, jinja: JinjaTemplate, encoder: TextEncoder) -> None:
+        self.jinja = jinja
+        self.name, self.source = jinja.name, jinja.source
         self._encoder = encoder
-        self._options = dict(options or {})
-        self.name, self.source = _find(tokenizer, file)
         special = {text for text, one in encoder.added.items() if one in encoder.control_ids}
-        self._any_added = _one_of(encoder.added)
-        self._special = _one_of(special)
-        probe = [_ASKED, Message("assistant", "said", reasoning="thought apart")]
-        self._keeps_reasoning_apart = True
-        self._keeps_reasoning_apart = "thought apart" in self.text(probe, opening=False)
+        self._any_added = any_of(encoder.added)
+        self._special = any_of(special)
+        self.treatment = treatment_of(jinja)
+        self.lead = self._find_lead()
 
     def ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
         """Ids of the whole conversation with the assistant's turn opened.
 
+        A conversation that the template refuses as a whole (one wants calls apart from what the
+        assistant said, and they are in its text) is put together from its beginning, its answers,
+        and what the template writes after each.
+
         Raises:
             ConfigError: the template cannot render it, or does not show a tool.
         """
-        mark = _unused_mark(messages, tools)
-        aside: list[str] = []
-        dicts = [self._marked(message, aside, mark) for message in messages]
-        specs = [self._aside(_tool_dict(tool), self._any_added, aside, mark) for tool in tools]
-        rendered = self._render(dicts, specs, opening=True)
-        hidden = [tool.name for tool in tools if tool.name not in rendered]
-        if hidden:
-            raise ConfigError(
-                f"the chat template of '{self.name}' does not show the tool '{hidden[0]}' (of "
-                f"{len(tools)}), so the model would never know of it: give "
-                "agent.renderer.options.template a file with one that shows tools, or describe "
-                "them in agent.system_prompt"
-            )
-        return self._encode(rendered, aside, mark)
+        try:
+            return self._whole(messages, tools)
+        except _Refused as error:
+            first = next((at for at, one in enumerate(messages) if one.role == "assistant"), 0)
+            if not first:
+                raise ConfigError(str(error)) from error
+            return self._pieces(messages, tools, first)
 
     def ids_after_answer(self, messages: Sequence[Message]) -> list[int]:
         """Ids of what the template writes after an assistant's answer that ``messages`` follow.
@@ -79,114 +74,165 @@ class ChatTemplate:
         They come from rendering a made-up conversation around a placeholder for the answer, so the
         answer itself is never rendered.
         """
-        mark = _unused_mark(messages, ())
-        answer = f"{mark}answer{mark}"
-        aside: list[str] = []
-        dicts = [
-            self._as_dict(_ASKED),
-            {"role": "assistant", "content": answer},
-            *(self._marked(message, aside, mark) for message in messages),
-        ]
-        _, found, after = self._render(dicts, [], opening=True).rpartition(answer)
-        if not found:
-            raise ConfigError(
-                f"the chat template of '{self.name}' does not show what the assistant said, so no "
-                "conversation can be continued; give agent.renderer.options.template another file"
-            )
-        return self._encode(after, aside, mark)
+        asides = Asides(unused_mark(messages))
+        return asides.encode(self._after(messages, asides), self._encoder)
+
+    def text_after_answer(self, messages: Sequence[Message]) -> str:
+        """The text of ``ids_after_answer``; for trusted messages."""
+        return self._after(messages, Asides(unused_mark(messages)))
 
     def ids_of_answer(self, message: Message, closing: str) -> list[int]:
         """Ids of ``message`` as the template writes it between its opening and ``closing``.
 
+        A template that writes thinking of an answer otherwise than its opening has begun it is not
+        followed: what is said goes on from the opening.
+
         Raises:
-            ConfigError: what it writes does not begin with its own opening.
+            ConfigError: it cannot be said after this opening.
         """
-        mark = _unused_mark([message], ())
-        aside: list[str] = []
-        prompt = self.text([_ASKED], opening=True)
-        dicts = [self._as_dict(_ASKED), self._marked(message, aside, mark)]
-        whole = self._render(dicts, [], opening=False)
-        answer, found, _ = whole[len(prompt) :].rpartition(closing)
-        if not found or not whole.startswith(prompt):
+        asides = Asides(unused_mark(message))
+        prompt = self.text([ASKED], opening=True)
+        dicts = [self._as_dict(ASKED), self._marked(message, asides)]
+        whole = self.jinja.render(self.treatment.arrange(dicts), opening=False)
+        if whole.startswith(prompt):
+            answer, found, _ = whole[len(prompt) :].rpartition(closing)
+            return asides.encode(answer if found else whole[len(prompt) :], self._encoder)
+        if message.tool_calls or (message.reasoning and self._ends_thinking):
             raise ConfigError(
                 f"the chat template of '{self.name}' does not write the answer {message.content!r} "
                 f"(reasoning: {message.reasoning!r}) after its own opening {self.opening!r}, but "
                 f"{whole[-200:]!r}; it cannot be cloned with this template and its options"
             )
-        return self._encode(answer, aside, mark)
+        hidden = asides.hide(self.said(message), self._special)
+        return asides.encode(hidden, self._encoder)
+
+    def said(self, message: Message) -> str:
+        """What a policy says after the opening, which may already have begun its thinking."""
+        if self.opening.rstrip().endswith(THINK_OPEN):
+            return f"{message.reasoning or ''}\n{THINK_CLOSE}\n\n{message.content}"
+        if message.reasoning is None:
+            return f"{self.lead}{message.content}"
+        return f"{THINK_OPEN}\n{message.reasoning}\n{THINK_CLOSE}\n\n{message.content}"
 
     @cached_property
     def opening(self) -> str:
-        """What the template writes to open the assistant's turn.
+        """What the template writes after a user's message to open the assistant's turn.
+
+        It begins with the end of the user's own turn.
+        """
+        return self.text([ASKED], opening=True).rpartition(ASKED.content)[2]
+
+    def text(
+        self, messages: Sequence[Message], *, opening: bool, tools: Sequence[ToolSpec] = ()
+    ) -> str:
+        """The rendered text, control tokens included; for trusted messages."""
+        dicts = self.treatment.arrange([self._as_dict(message) for message in messages])
+        return self.jinja.render(dicts, [_tool_dict(tool) for tool in tools], opening=opening)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text that the template wrote; for trusted messages."""
+        return self._encoder.encode_scaffold(text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._encoder.decode(token_ids)
+
+    def upto_control(self, text: str) -> str:
+        """``text`` up to its first control token and with it; empty if it holds none."""
+        found = self._special.search(text)
+        return text[: found.end()] if found else ""
+
+    @property
+    def _ends_thinking(self) -> bool:
+        return THINK_CLOSE in self.opening
+
+    def _whole(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+        asides = Asides(unused_mark((messages, tools)))
+        dicts = self.treatment.arrange([self._marked(message, asides) for message in messages])
+        specs = [asides.hide(_tool_dict(tool), self._any_added) for tool in tools]
+        rendered = self.jinja.attempt(dicts, specs, opening=True)
+        if rendered is None:
+            try:
+                rendered = self.jinja.render(dicts, specs, opening=True)
+            except ConfigError as error:
+                raise _Refused(str(error)) from error
+        hidden = [tool.name for tool in tools if tool.name not in rendered]
+        if hidden:
+            raise ConfigError(
+                f"the chat template of '{self.name}' does not show the tool '{hidden[0]}' (of "
+                f"{len(tools)}), so the model would never know of it: give "
+                "agent.renderer.options.template a file with one that shows tools (for models of "
+                "the ChatML kind such as SmolLM2, 'smollm2' comes with agentrl), or describe "
+                "them in agent.system_prompt"
+            )
+        return asides.encode(rendered, self._encoder)
+
+    def _pieces(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], first: int
+    ) -> list[int]:
+        try:
+            ids = self._whole(messages[:first], tools)
+        except _Refused as error:
+            raise ConfigError(str(error)) from error
+        position = first
+        while position < len(messages):
+            end = position + 1
+            while end < len(messages) and messages[end].role != "assistant":
+                end += 1
+            asides = Asides(unused_mark(messages[position]))
+            answer = asides.hide(self.said(messages[position]), self._special)
+            ids += asides.encode(answer, self._encoder)
+            ids += self.ids_after_answer(messages[position + 1 : end])
+            position = end
+        return ids
+
+    def _after(self, messages: Sequence[Message], asides: Asides) -> str:
+        answer = f"{asides.mark}answer{asides.mark}"
+        made_up = [self._as_dict(ASKED), {"role": "assistant", "content": answer}]
+        shown = [self._marked(message, asides) for message in messages]
+        dicts = [
+            *self.treatment.arrange(made_up),
+            *self.treatment.arrange(shown, first=False),
+        ]
+        _, found, after = self.jinja.render(dicts, opening=True).rpartition(answer)
+        if not found:
+            raise ConfigError(
+                f"the chat template of '{self.name}' does not show what the assistant said, so no "
+                "conversation can be carried on; give agent.renderer.options.template another file"
+            )
+        return after
+
+    def _find_lead(self) -> str:
+        """What the template writes between its opening and an answer without thinking.
 
         Raises:
-            ConfigError: it writes nothing.
+            ConfigError: control tokens, so that an answer would be more than one text; or nothing
+                but white space tells where the assistant begins.
         """
-        before, opened = (self.text([_ASKED], opening=one) for one in (False, True))
-        if opened == before or not opened.startswith(before):
+        whole = self.text([ASKED, Message("assistant", _MADE_UP)], opening=False)
+        between = whole.rpartition(_MADE_UP)[0].rpartition(ASKED.content)[2]
+        if not self.opening.strip():
             raise ConfigError(
                 f"the chat template of '{self.name}' does not open the assistant's turn when "
                 "asked to (add_generation_prompt); use a template of the ChatML kind"
             )
-        return opened[len(before) :]
-
-    def _encode(self, text: str, aside: Sequence[str], mark: str) -> list[int]:
-        ids: list[int] = []
-        for position, piece in enumerate(re.split(f"{mark}(\\d+){mark}", text)):
-            if position % 2:
-                ids += self._encoder.encode_text(aside[int(piece)])
-            elif piece:
-                ids += self._encoder.encode_scaffold(piece)
-        return ids
-
-    def text(self, messages: Sequence[Message], *, opening: bool) -> str:
-        """The rendered text, control tokens included; for trusted messages."""
-        return self._render([self._as_dict(message) for message in messages], [], opening)
-
-    def _render(self, dicts: list[Any], specs: list[Any], opening: bool) -> str:
-        try:
-            return self._apply(dicts, specs, opening)
-        except _template_errors() as error:
-            self._blame_a_tool(specs)
-            roles = ", ".join(one["role"] for one in dicts)
+        if not between.startswith(self.opening):
+            return ""  # it writes thinking otherwise than its opening has begun it
+        lead = between[len(self.opening) :]
+        if self._special.search(lead):
             raise ConfigError(
-                f"the chat template of '{self.name}' cannot render messages with the roles "
-                f"({roles}): {error}; give agent.renderer.options.template a file with one that can"
-            ) from error
-
-    def _apply(self, dicts: list[Any], specs: list[Any], opening: bool) -> str:
-        rendered: str = self._tokenizer.apply_chat_template(
-            dicts,
-            tools=specs or None,
-            chat_template=self.source,
-            tokenize=False,
-            add_generation_prompt=opening,
-            **self._options,
-        )
-        return rendered
-
-    def _blame_a_tool(self, specs: list[Any]) -> None:
-        """Name the tool that the template cannot render even alone.
-
-        Raises:
-            ConfigError: there is one.
-        """
-        for spec in specs:
-            try:
-                self._apply([self._as_dict(_ASKED)], [spec], True)
-            except _template_errors() as error:
-                raise ConfigError(
-                    f"the chat template of '{self.name}' cannot render the tool "
-                    f"'{spec['function']['name']}': {error}; make its parameters simpler (str, "
-                    "int, float, bool, Literal, lists of these), or give "
-                    "agent.renderer.options.template a file with one that can"
-                ) from error
+                f"the chat template of '{self.name}' writes {lead!r} before what the assistant "
+                "says: an answer is made of blocks with control tokens of their own, which the "
+                "renderer 'chat' cannot read; write a renderer of your own for it "
+                "(agent.renderer.name: 'module:Class')"
+            )
+        return re.sub(rf"^\s*{THINK_OPEN}\s*{THINK_CLOSE}\s*", "", lead)
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
         content, reasoning = message.content, message.reasoning
+        key = self.treatment.reasoning_key
         one: dict[str, Any] = {"role": message.role}
-        if reasoning is not None and self._keeps_reasoning_apart:
-            one["reasoning_content"] = reasoning
+        if reasoning is not None and key is not None:
+            one[key] = reasoning
         elif reasoning is not None:
             content = f"{THINK_OPEN}\n{reasoning}\n{THINK_CLOSE}\n\n{content}"
         one["content"] = content
@@ -196,51 +242,15 @@ class ChatTemplate:
             one["tool_call_id"] = message.tool_call_id
         return one
 
-    def _marked(self, message: Message, aside: list[str], mark: str) -> Any:
+    def _marked(self, message: Message, asides: Asides) -> dict[str, Any]:
         outside = message.role in ("user", "tool")
         pattern = self._any_added if outside else self._special
-        return self._aside(self._as_dict(message), pattern, aside, mark)
-
-    def _aside(self, value: Any, pattern: re.Pattern[str], aside: list[str], mark: str) -> Any:
-        """``value`` with every control token in its strings replaced by a numbered mark."""
-
-        def replace(match: re.Match[str]) -> str:
-            aside.append(match[0])
-            return f"{mark}{len(aside) - 1}{mark}"
-
-        if isinstance(value, str):
-            return pattern.sub(replace, value)
-        if isinstance(value, Mapping):
-            return {
-                self._aside(key, pattern, aside, mark): self._aside(one, pattern, aside, mark)
-                for key, one in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [self._aside(one, pattern, aside, mark) for one in value]
-        return value
+        marked: dict[str, Any] = asides.hide(self._as_dict(message), pattern)
+        return marked
 
 
-def _template_errors() -> tuple[type[Exception], ...]:
-    """What a template raises, and what its expressions do on values that they do not expect."""
-    from jinja2 import TemplateError
-
-    return (TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError)
-
-
-def _find(tokenizer: Any, file: str | Path | None) -> tuple[str, str]:
-    if file is not None:
-        try:
-            return str(file), Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the chat template '{file}': {error}") from error
-    name = str(getattr(tokenizer, "name_or_path", "") or "this tokenizer")
-    try:
-        return name, str(tokenizer.get_chat_template())
-    except (AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"'{name}' has no chat template of its own; give agent.renderer.options.template a "
-            "Jinja file, or use renderer 'plain' with a tiny model"
-        ) from error
+class _Refused(Exception):
+    """The template raised on a whole conversation."""
 
 
 def _tool_dict(tool: ToolSpec) -> dict[str, Any]:
@@ -260,18 +270,3 @@ def _call_dict(call: ToolCall) -> dict[str, Any]:
         "type": "function",
         "function": {"name": call.name, "arguments": dict(call.arguments)},
     }
-
-
-def _one_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern for any of the texts, the longest first; it never matches if there are none."""
-    longest_first = sorted(texts, key=lambda text: (-len(text), text))
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-
-
-def _unused_mark(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
-    """A private-use character that occurs nowhere in what is rendered."""
-    everything = repr((messages, tools))  # where such characters are escaped, however deep
-    for code in range(0xE000, 0xF900):
-        if f"\\u{code:x}" not in everything:
-            return chr(code)
-    raise ConfigError("the messages use every private-use character; none is left for a mark")

@@ -328,6 +328,14 @@ def test_templates_that_keep_what_was_said_pass_the_check(make: Make) -> None:
         assert make(template).prefix_breaks == ()
 
 
+def test_white_space_that_a_template_trims_is_seen(make: Make) -> None:
+    (sentence,) = make("qwen3_5_think_training", history="template").prefix_breaks
+    assert "trims white space of earlier answers when an answer has white space" in sentence
+    assert sentence.endswith("begins a new segment there, one training row more, counted")
+    (sentence,) = make("qwen3").prefix_breaks
+    assert "history: append keeps the tokens as they were sampled" in sentence
+
+
 def test_an_option_that_closes_thinking_in_the_opening_is_seen(make: Make) -> None:
     renderer = make("qwen3", template_options={"enable_thinking": False})
     assert renderer.decode(renderer.start(TASK)).endswith("assistant\n<think>\n\n</think>\n\n")
