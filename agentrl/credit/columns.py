@@ -9,10 +9,11 @@ reward that is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, get_args
+from itertools import accumulate, chain, islice
+from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
 
@@ -28,9 +29,40 @@ from agentrl.core.trajectory import (
 from agentrl.credit.diagnostics import measures, token_sizes
 from agentrl.credit.functional import Array, Flags, Labels
 
-__all__ = ["Columns", "columns_of", "credit_result"]
+__all__ = ["Columns", "Steps", "columns_of", "credit_result"]
 
 KINDS: tuple[str, ...] = get_args(StepKind)
+
+
+class Steps(Sequence[Step]):
+    """The steps of several trajectories, one after another; nothing is copied.
+
+    A tuple of a hundred thousand records would cost more than what an estimator computes: it is
+    made, looked through by the garbage collector and taken apart at the pace of memory.
+    """
+
+    def __init__(self, trajectories: Sequence[Trajectory]) -> None:
+        self._parts = tuple(trajectories)
+        self._starts = tuple(accumulate((len(one.steps) for one in trajectories), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __iter__(self) -> Iterator[Step]:
+        return chain.from_iterable(one.steps for one in self._parts)
+
+    @overload
+    def __getitem__(self, position: SupportsIndex) -> Step: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> tuple[Step, ...]: ...
+
+    def __getitem__(self, position: SupportsIndex | slice) -> Step | tuple[Step, ...]:
+        if isinstance(position, slice):
+            return tuple([self[row] for row in range(*position.indices(len(self)))])
+        row = range(len(self))[position]  # a negative one counts from the end
+        part = bisect_right(self._starts, row) - 1
+        return self._parts[part].steps[row - self._starts[part]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +77,8 @@ class Columns:
         act: Whether the step is an act of the policy on the environment, shape (M,).
         reward: Reward of the step, 0 where it is no act, shape (M,).
         valid: Whether the action was valid, true where it is no act, shape (M,).
-        steps: The records themselves: anchors, actions and what else an estimator needs.
+        steps: The records themselves: anchors, actions and what else an estimator needs, as a
+            sequence of length M.
         trajectories: Their records, by number of the trajectory.
         lengths: Steps of each trajectory of the groups in order, ``None`` for one that takes no
             part.
@@ -59,7 +92,7 @@ class Columns:
     act: Flags
     reward: Array
     valid: Flags
-    steps: tuple[Step, ...]
+    steps: Steps
     trajectories: tuple[Trajectory, ...] = ()
     lengths: tuple[int | None, ...] = ()
     failed: int = 0
@@ -133,9 +166,9 @@ def columns_of(groups: Sequence[Group]) -> Columns:
         trajectory=np.repeat(numbers, sizes),
         index=np.array(records.index, dtype=np.int64),
         act=np.array(records.act, dtype=np.bool_),
-        reward=np.zeros(len(records.steps)),
+        reward=np.zeros(len(records.index)),
         valid=np.array(records.valid, dtype=np.bool_),
-        steps=tuple(records.steps),
+        steps=Steps(played),
         trajectories=tuple([played[k] for k in order.tolist()]),
         lengths=tuple(records.lengths),
         failed=records.failed,
@@ -214,7 +247,6 @@ class _Records:
         self.failed = 0
         self.group: list[int] = []
         self.played: list[Trajectory] = []
-        self.steps: list[Step] = []
         self.index: list[int] = []
         self.act: list[bool] = []
         self.rewards: list[Any] = []
@@ -229,7 +261,6 @@ class _Records:
         self.lengths.append(len(one.steps))
         self.group.append(group)
         self.played.append(one)
-        self.steps += one.steps
         index, act, rewards, valid = self.index, self.act, self.rewards, self.valid
         for step in one.steps:
             result = step.result

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import attrgetter
+
 import numpy as np
 
 from agentrl.core.errors import DataError
@@ -40,15 +43,15 @@ def state_partition(
     rows = columns.rows
     if similarity is not None and not reference:
         rows = rows[np.lexsort((columns.index[rows], columns.trajectory[rows]))]
-    anchors = [columns.steps[row].anchor for row in rows.tolist()]
     group = columns.group[rows]
     labels = np.full(len(columns.act), -1, dtype=np.int64)
     try:
-        labels[rows] = (
-            exact_partition(anchors, group, reference=reference)
-            if similarity is None
-            else similarity_partition(anchors, group, similarity, reference=reference)
-        )
+        if similarity is None:
+            anchors = map(attrgetter("anchor"), compress(columns.steps, columns.act.tolist()))
+            labels[rows] = exact_partition(anchors, group, reference=reference)
+        else:
+            texts = [columns.steps[row].anchor for row in rows.tolist()]
+            labels[rows] = similarity_partition(texts, group, similarity, reference=reference)
     except RowError as error:
         raise DataError(f"{columns.where(int(rows[error.row]))}: {error}") from None
     return labels

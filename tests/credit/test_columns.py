@@ -143,3 +143,17 @@ def test_metrics_show_shares_and_cluster_sizes() -> None:
     assert metrics["anchor_size_1_share"] == 0.2
     assert metrics["anchor_size_2_to_4_share"] == 0.8
     assert metrics["zero_advantage_share"] == 0.0
+
+
+def test_the_steps_of_all_trajectories_are_one_sequence() -> None:
+    played = group("g", episode("a", ("s", 0.0), ("t", 0.0)), episode("b", ("u", 1.0)))
+    steps = columns_of([played]).steps
+    wanted = tuple(step for one in played.trajectories for step in one.steps)
+    assert (len(steps), tuple(steps)) == (3, wanted)
+    assert tuple(steps[k] for k in range(-3, 3)) == wanted * 2
+    assert [steps[k] for k in np.flatnonzero([False, True, True])] == list(wanted[1:])
+    assert (steps[1:], steps[::-2], steps[:0]) == (wanted[1:], wanted[::-2], ())
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            steps[outside]
+    assert tuple(columns_of([]).steps) == ()

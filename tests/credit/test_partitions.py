@@ -161,3 +161,15 @@ def test_sizes_and_singletons() -> None:
     assert share_of_singletons([]) == 0.0
     with pytest.raises(DataError, match=">= 1"):
         context_partition([0], [0], [0], 0)
+
+
+def test_groups_in_any_order_are_numbered_by_first_appearance() -> None:
+    anchors = ["x", "x", None, "y", "x", "x", 1]
+    found = exact_partition(iter(anchors), [7, 0, 7, 7, 7, 0, 0])
+    np.testing.assert_array_equal(found, [0, 1, -1, 2, 0, 1, 3])
+
+
+@pytest.mark.parametrize("anchors", [["x"], ["x", "y", "z"]])
+def test_anchors_and_groups_of_unequal_number_are_refused(anchors: list[str]) -> None:
+    with pytest.raises(DataError, match="must have the same length, here 2"):
+        exact_partition(anchors, [0, 0])

@@ -7,7 +7,7 @@ numbered from 0 by first appearance.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from itertools import count
 from typing import Any
 
@@ -36,14 +36,14 @@ def number(keys: Iterable[Hashable]) -> Labels:
 
 
 def exact_partition(
-    anchors: Sequence[Any], group: npt.ArrayLike, *, reference: bool = False
+    anchors: Iterable[Any], group: npt.ArrayLike, *, reference: bool = False
 ) -> Labels:
     """Rows of one group with equal anchors share a label, across and inside trajectories.
 
     Source: GiGPO, anchor state grouping (arXiv 2505.10978). One pass, O(n).
 
     Args:
-        anchors: Anchor of each row, length n; ``None`` is compared with nothing.
+        anchors: Anchor of each row, n of them; ``None`` is compared with nothing.
         group: Task group of each row, integers >= 0, shape (n,).
         reference: Use the published code's equality (``reference_anchor_key``).
 
@@ -53,16 +53,22 @@ def exact_partition(
     Raises:
         DataError: lengths differ, or (a ``RowError``) an anchor is not JSON-like.
     """
-    group = integers("group", group, like=anchors)
+    group = integers("group", group)
     key_of = reference_anchor_key if reference else anchor_key
-    keys: list[Hashable] = []
+    following = count().__next__
+    # A small dictionary per group: one of all groups' anchors would not fit a processor's cache.
+    numbers: defaultdict[int, defaultdict[Hashable, int]]
+    numbers = defaultdict(lambda: defaultdict(following, {None: -1}))
+    labels: list[int] = []
     try:
-        for anchor in anchors:
+        for anchor, of in zip(anchors, group.tolist(), strict=True):
             plain = type(anchor) is str or anchor is None  # the common cases, kept fast
-            keys.append(anchor if plain else key_of(anchor))
+            labels.append(numbers[of][anchor if plain else key_of(anchor)])
     except DataError as error:
-        raise RowError(str(error), row=len(keys)) from None
-    return refine(group, number(keys))
+        raise RowError(str(error), row=len(labels)) from None
+    except ValueError:
+        raise DataError(f"anchors and group must have the same length, here {len(group)}") from None
+    return np.array(labels, dtype=np.int64)
 
 
 def context_partition(
