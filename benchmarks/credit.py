@@ -3,9 +3,9 @@
 Groups of 8 episodes of 5 to 25 steps, 20 states of about 110 characters a group, one text object
 and 16 sampled tokens per step. Measured is ``assign(groups)``, the reading of the records included,
 in process CPU seconds: the least of several calls (what else runs on the machine only adds), each
-on records made anew, so that no call finds hashes or caches warmed by another. ``growth`` is the time at N steps over the mean time of
-the ten tenths of the same records: both sizes are then read from memory, and not the small one
-from the processor's cache.
+on records made anew, so that no call finds hashes or caches warmed by another. ``growth`` is the
+time at N steps over the mean time of the ten tenths of the same records: both sizes are then read
+from memory, and not the small one from the processor's cache.
 
 Beside it: the CPU seconds that public reference code took for the same setting on arrays (recorded
 on another machine, so an order of magnitude), and a plain transcription of the formula in Python
