@@ -12,8 +12,10 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from agentrl.core.errors import AgentRLError, ConfigError, UnknownPluginError, nearest
@@ -38,6 +40,7 @@ KINDS = (
     "user",
 )
 _DISTRIBUTION = "agentrl-framework"
+_CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -143,6 +146,11 @@ def _choose(kind: str, name: str) -> EntryPoint:
     found = {entry.value: entry for entry in _entries(kind) if entry.name == name}
     if not found:
         known = names(kind)
+        if name in _declared(kind):
+            raise UnknownPluginError(
+                f"{kind} '{name}' is in this checkout, and was not when it was installed: run "
+                f"pip install --no-deps -e {_CHECKOUT} again. Installed: {', '.join(known) or '-'}."
+            )
         raise UnknownPluginError(
             f"unknown {kind} '{name}'{nearest(name, known) or '.'} "
             f"Installed: {', '.join(known) or 'none'}.\n"
@@ -157,6 +165,17 @@ def _choose(kind: str, name: str) -> EntryPoint:
             "write the 'module:attr' you mean instead of the name"
         )
     return candidates[0]
+
+
+def _declared(kind: str) -> tuple[str, ...]:
+    """Names that the checkout's own pyproject.toml declares; an installation may be older."""
+    try:
+        text = (_CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+        project = tomllib.loads(text)["project"]
+        ours = project["name"] == _DISTRIBUTION
+        return tuple(project["entry-points"][f"agentrl.{kind}"]) if ours else ()
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()  # no checkout, or one that is being edited
 
 
 def _package(entry: EntryPoint) -> str:

@@ -68,6 +68,23 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_the_installed_ones(sit
     )
 
 
+def test_a_name_that_an_older_installation_does_not_know_is_told_from_a_misspelt_one(
+    site: Site,
+) -> None:
+    # What an egg-info left in a checkout does: it stands before the installation and hides it.
+    stale = "[agentrl.memory]\nwindow = agentrl.memory.window:WindowMemory\n"
+    site.install("agentrl-framework", stale)
+    with pytest.raises(UnknownPluginError) as caught:
+        resolve("memory", "transcript")
+    checkout = Path(__file__).parents[1]
+    assert str(caught.value) == (
+        "memory 'transcript' is in this checkout, and was not when it was installed: run "
+        f"pip install --no-deps -e {checkout} again. Installed: window."
+    )
+    with pytest.raises(UnknownPluginError, match="unknown memory 'windwo'; did you mean 'window'"):
+        resolve("memory", "windwo")
+
+
 @pytest.mark.parametrize("spec", ["toy", "json:loads", object()])
 def test_an_unknown_kind_is_refused_whatever_the_spec(spec: object) -> None:
     with pytest.raises(UnknownPluginError, match=r"kind 'envs'; did you mean 'env'\? Known: "):
