@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.testing.tiny_runs import tiny_run_data
+from agentrl.testing.chaos_kill import exact_run_data
 
 Orders = Callable[..., "Ended"]
 
@@ -50,24 +50,10 @@ def order() -> Iterator[Orders]:
     assert process.returncode == 0
 
 
-def exact_run(run_dir: Path) -> dict[str, Any]:
-    """A deterministic run that learns: cloning, then reinforcement with signal."""
-    data = tiny_run_data(run_dir)
-    data["deterministic"] = True
-    data["engine"] = {"name": "hf", "options": {"max_batch_size": 16}}
-    clone, rl = data["stages"]
-    clone |= {"updates": 45, "episodes_per_update": 8, "noise": 0.3, "imitate_noise": True}
-    rl |= {"iterations": 4, "group_size": 4}
-    rl["credit"] = {"name": "gigpo", "options": {"invalid_action_penalty": 0.1}}
-    data["evaluation"] |= {"every": 2}
-    data["checkpoints"] = {"every": 2, "every_updates": 20, "keep": 2}
-    return data
-
-
 @pytest.fixture(scope="session")
 def uninterrupted(order: Orders, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a deterministic run that nobody disturbed."""
     run_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
-    ended = order(command="train", run=exact_run(run_dir))
+    ended = order(command="train", run=exact_run_data(run_dir))
     assert ended.code == 0, ended.errors
     return run_dir

@@ -8,56 +8,16 @@ weights, optimiser, every sampled token and log-probability, credit, and what th
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentrl.evaluate.report import read_report
 from agentrl.store.sqlite import SqliteStore
-from tests.chaos.conftest import Ended, Orders, exact_run
-
-
-def contents(run_dir: Path) -> dict[str, Any]:
-    """What a run came to, timings left out."""
-    with SqliteStore(run_dir, read_only=True) as store:
-        store.verify()
-        trajectories = {}
-        for line in store.find():
-            stored = store.trajectory(line.id)
-            samples = [step.sample for step in stored.trajectory.steps]
-            answers = [step.action for step in stored.trajectory.steps]
-            credit = stored.credit and stored.credit.step_advantages
-            key = (line.id, line.purpose, line.iteration, line.trial)
-            trajectories[key] = (line.task_id, stored.trajectory.seed, samples, answers, credit)
-        updates = [
-            (event.iteration, event.data["update"], event.data["policy_version"], metrics)
-            for event in store.events("update")
-            for metrics in [
-                {k: v for k, v in event.data["metrics"].items() if not k.endswith("_s")}
-            ]
-        ]
-        points = [
-            {key: value for key, value in event.data.items() if key != "wall_s"}
-            for event in store.events("iteration")
-        ]
-        evaluations = [event.data for event in store.events("evaluation")]
-        credited = [(event.iteration, event.data) for event in store.events("credit")]
-    report = read_report(run_dir)
-    checkpoints = sorted((run_dir / "checkpoints").iterdir())
-    return {
-        "weights": (run_dir / "model" / "model.safetensors").read_bytes(),
-        "optimiser": (checkpoints[-1] / "learner" / "optimiser.pt").read_bytes(),
-        "trajectories": trajectories,
-        "updates": updates,
-        "points": points,
-        "evaluations": evaluations,
-        "credit events": credited,
-        "before": report.before,
-        "after": report.after,
-        "paired": report.paired,
-    }
+from agentrl.testing.chaos_kill import contents, exact_run_data
+from tests.chaos.conftest import Ended, Orders
 
 
 def assert_undisturbed(run_dir: Path, uninterrupted: Path) -> None:
@@ -107,7 +67,7 @@ def test_killed_at_every_kind_of_moment_nothing_changes(
 ) -> None:
     run_dir = tmp_path / "run"
     first, *rest = KILLS
-    killed(order(command="train", run=exact_run(run_dir), kill=first))
+    killed(order(command="train", run=exact_run_data(run_dir), kill=first))
     played: set[str] = set()
     for kill in rest:
         ended = order(command="resume", run_dir=str(run_dir), kill=kill)
@@ -125,16 +85,24 @@ def test_killed_at_every_kind_of_moment_nothing_changes(
 def test_killed_at_random_times_nothing_changes(
     order: Orders, uninterrupted: Path, tmp_path: Path
 ) -> None:
+    # The full form, which spreads the moments over the whole run, is benchmarks/kill_resume.py.
     rng = random.Random(0)
     run_dir = tmp_path / "run"
-    ended = order(command="train", run=exact_run(run_dir), delay_s=rng.uniform(0.6, 1.0))
-    for _ in range(4):
-        if ended.code == 0 or not (run_dir / "config.yaml").exists():
+    for _ in range(5):
+        if (run_dir / "config.yaml").exists():
+            ended = order(command="resume", run_dir=str(run_dir), delay_s=rng.uniform(0.3, 1.2))
+        else:  # killed before there was a run to go on with
+            shutil.rmtree(run_dir, ignore_errors=True)
+            delay = rng.uniform(0.6, 1.0)
+            ended = order(command="train", run=exact_run_data(run_dir), delay_s=delay)
+        if ended.code == 0:
             break
         killed(ended)
-        delay = rng.uniform(0.3, 1.2)
-        ended = order(command="resume", run_dir=str(run_dir), delay_s=delay)
-    done(order(command="resume", run_dir=str(run_dir)))
+    if not (run_dir / "config.yaml").exists():
+        shutil.rmtree(run_dir, ignore_errors=True)
+        done(order(command="train", run=exact_run_data(run_dir)))
+    else:
+        done(order(command="resume", run_dir=str(run_dir)))
     assert_undisturbed(run_dir, uninterrupted)
 
 
@@ -142,7 +110,7 @@ def test_a_model_from_a_folder_goes_on_as_exactly(
     order: Orders, uninterrupted: Path, tmp_path: Path
 ) -> None:
     def run(name: str) -> dict[str, Any]:
-        data = exact_run(tmp_path / name)
+        data = exact_run_data(tmp_path / name)
         data["model"] = {"path": str(uninterrupted / "model"), "device": "cpu"}
         data["stages"] = data["stages"][1:]
         data["stages"][0] |= {"iterations": 3, "learner": {"kl_coefficient": 0.05}}
@@ -162,7 +130,7 @@ def test_a_disk_that_fills_during_a_checkpoint_loses_nothing(
     # The second checkpoint meets a limit of 200,000 bytes a file: the weights fit, the optimiser
     # does not.
     run_dir = tmp_path / "run"
-    ended = order(command="train", run=exact_run(run_dir), full=(2, 200_000))
+    ended = order(command="train", run=exact_run_data(run_dir), full=(2, 200_000))
     assert ended.code == 1, ended.errors
     text = " ".join(ended.errors.split())
     assert "StoreError: cannot write the checkpoint" in text
@@ -177,7 +145,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
     order: Orders, uninterrupted: Path, tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
-    killed(order(command="train", run=exact_run(run_dir), kill=("before", "report", 1)))
+    killed(order(command="train", run=exact_run_data(run_dir), kill=("before", "report", 1)))
     newest = sorted((run_dir / "checkpoints").iterdir())[-1]
     weights = newest / "learner" / "model" / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -201,7 +169,7 @@ def test_without_deterministic_mode_nothing_is_lost_or_doubled(
     order: Orders, uninterrupted: Path, tmp_path: Path, kill: tuple[str, str, int]
 ) -> None:
     run_dir = tmp_path / "run"
-    data = exact_run(run_dir)
+    data = exact_run_data(run_dir)
     data["deterministic"] = False
     data["model"] = {"path": str(uninterrupted / "model"), "device": "cpu"}
     data["stages"] = data["stages"][1:]
