@@ -135,8 +135,9 @@ def _finish(training: Training, run_dir: Path) -> RunReport:
         training.panels,
         training.progress,
     )
-    for text in getattr(parts.agent.renderer, "prefix_breaks", ()):
-        training.warn(text)
+    for what in ("prefix_breaks", "treatments"):
+        for text in getattr(parts.agent.renderer, what, ()):
+            training.warn(text)
 
     def test(purpose: str, iteration: int) -> Evaluation:
         with progress.status(f"evaluating on the test panel ({purpose})"):

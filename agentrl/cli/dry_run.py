@@ -28,6 +28,8 @@ class Plan:
         tasks: Number of tasks of each split that the run uses.
         stages: Each stage in words. episodes: training episodes of all of them.
         evaluation: What would be measured, in words.
+        template: What the model's chat template does to a conversation, a sentence each; of a
+            model whose tokenizer lies on this machine.
     """
 
     run_dir: str
@@ -37,6 +39,7 @@ class Plan:
     stages: tuple[str, ...]
     episodes: int
     evaluation: str
+    template: tuple[str, ...] = ()
 
     def show(self, console: Any) -> None:
         """Print the plan for people."""
@@ -47,6 +50,7 @@ class Plan:
             ("environment", f"{self.env}; tasks: {sizes}"),
             *((f"stage{number}", words) for number, words in enumerate(self.stages)),
             ("evaluation", self.evaluation),
+            *(("chat template", words) for words in self.template),
         ]
         for name, words in lines:
             console.print(f"{name:14} {words}", highlight=False, markup=False, soft_wrap=True)
@@ -64,6 +68,7 @@ def plan(config: RunConfig) -> Plan:
     factory = _attempt(problems, partial(make_factory, config))
     tasks = {} if factory is None else _count_tasks(problems, config, factory)
     model = _attempt(problems, partial(_model, config, factory))
+    template = _attempt(problems, partial(_template, config)) if model else ()
     for check in _plug_ins(config):
         _attempt(problems, check)
     close_factory(factory)
@@ -79,6 +84,7 @@ def plan(config: RunConfig) -> Plan:
         stages=tuple(_words(config, stage) for stage in config.stages),
         episodes=sum(_episodes(stage) for stage in config.stages),
         evaluation=_evaluation(config),
+        template=template or (),
     )
 
 
@@ -142,6 +148,21 @@ def _model(config: RunConfig, factory: EnvFactory | None) -> str:
             "tokenizer there with save_pretrained"
         )
     return f"{config.model.path} ({source})" if source != config.model.path else source
+
+
+def _template(config: RunConfig) -> tuple[str, ...]:
+    """What the renderer says of the chat template of a model in a folder, before any weights.
+
+    Raises:
+        ConfigError: the template cannot be worked with.
+    """
+    from agentrl.models.loading import load_tokenizer, resolve_model
+
+    path, renderer = config.model.path, config.agent.renderer
+    if path is None or renderer.name != "chat" or not Path(resolve_model(str(path))).is_dir():
+        return ()
+    made = make("renderer", "chat", renderer.options, tokenizer=load_tokenizer(str(path)))
+    return (*made.prefix_breaks, *made.treatments)
 
 
 def _plug_ins(config: RunConfig) -> list[Callable[[], Any]]:

@@ -85,10 +85,11 @@ def check(
         print_json(findings)
     else:
         for one in findings:
-            typer.echo(f"{'ok  ' if one.ok else 'FAIL'} {one.rule}")
+            typer.echo(f"{'note' if one.note else 'ok  ' if one.ok else 'FAIL'} {one.rule}")
             if not one.ok:
                 typer.echo(f"     {one.detail}")
-        typer.echo(f"{len(findings) - broken} passed, {broken} failed")
+        passed = sum(one.ok and not one.note for one in findings)
+        typer.echo(f"{passed} passed, {broken} failed")
     if broken:
         raise typer.Exit(1)
 

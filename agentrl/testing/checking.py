@@ -173,7 +173,14 @@ def check_plugin(kind: str, name: str, options: Sequence[str] = ()) -> list[Find
         )
     subject = _SUBJECTS[kind](name, dict(_option(one) for one in options))
     checks = importlib.import_module(f"agentrl.testing.contracts.{kind}").CHECKS
-    return asyncio.run(run_checks(checks, subject))
+    return [*asyncio.run(run_checks(checks, subject)), *_notes(subject)]
+
+
+def _notes(subject: Any) -> list[Finding]:
+    """What a renderer knows of its chat template: where it rewrites history, what it lacks."""
+    known = ("prefix_breaks", "treatments", "notes")
+    texts = [text for name in known for text in getattr(subject, name, ())]
+    return [Finding(text, True, "", note=True) for text in texts]
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -22,11 +22,15 @@ class ContractViolation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Outcome of one check. ``detail`` is empty when ``ok``."""
+    """Outcome of one check. ``detail`` is empty when ``ok``.
+
+    ``note``: no check at all but something to know about the part, in ``rule``.
+    """
 
     rule: str
     ok: bool
     detail: str
+    note: bool = False
 
 
 def require(condition: bool, message: str) -> None:
