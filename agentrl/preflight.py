@@ -9,6 +9,7 @@ from agentrl.config import CloneStage, LearnerConfig, PluginConfig, ReinforceSta
 from agentrl.core.errors import ConfigError, DataError
 from agentrl.core.message import Message
 from agentrl.core.protocols import CreditEstimator, Demonstrator, EnvFactory
+from agentrl.core.strategy import ChoosesTasks, SizesGroups
 from agentrl.core.task import Task
 from agentrl.core.trajectory import (
     Group,
@@ -48,6 +49,7 @@ def check_training(config: RunConfig) -> EnvFactory:
         if isinstance(stage, ReinforceStage):
             _check_credit(number, stage, make("credit", stage.credit.name, stage.credit.options))
             _require_teacher(number, stage, _learner(config, stage))
+            _check_strategies(number, stage, config, factory)
         elif not isinstance(factory, Demonstrator):
             raise ConfigError(
                 f"stages.{number} (clone) needs an expert, and the environment "
@@ -105,6 +107,13 @@ def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
         raise ConfigError(
             f"the environment '{config.env.name}' has tools, and agent.action_format="
             f"{config.agent.action_format} never calls one: set agent.action_format: tools"
+        )
+    wanted = getattr(factory, "action_format", config.agent.action_format)
+    if wanted != config.agent.action_format:
+        close_factory(factory)
+        raise ConfigError(
+            f"the environment '{config.env.name}' needs agent.action_format: {wanted}, and "
+            f"{config.agent.action_format} is set"
         )
     return factory
 
@@ -212,6 +221,28 @@ def _require_teacher(number: int, stage: ReinforceStage, learner: LearnerConfig)
             f"and no annotator of the stage gives them ({' or '.join(TEACHERS)}): name one in "
             f"stages.{number}.annotators (agentrl list annotator), or set distillation: null"
         )
+
+
+def _check_strategies(
+    number: int, stage: ReinforceStage, config: RunConfig, factory: EnvFactory
+) -> None:
+    """Refuse strategies that do not fit the stage, or leave it without a task."""
+    where = f"stages.{number}.strategies"
+    try:
+        made = [make("strategy", one.name, one.options) for one in stage.strategies]
+        for one in made:
+            if isinstance(one, SizesGroups):
+                one.first_size(stage.group_size)
+        choosing = [one for one in made if isinstance(one, ChoosesTasks)]
+        tasks = tasks_of(config, factory, config.env.train_split) if choosing else ()
+        left = (task for task in tasks if all(one.admits(task) for one in choosing))
+        if choosing and next(left, None) is None:
+            raise ConfigError(
+                f"none of the {len(tasks):,} tasks of '{config.env.train_split}' is admitted at "
+                "the beginning: choose options that leave some"
+            )
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _check_schedule(learner: LearnerConfig, stage: CloneStage | ReinforceStage) -> None:

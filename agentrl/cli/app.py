@@ -24,7 +24,7 @@ RunDirectory = Annotated[Path, typer.Argument(help="Run directory; it may still 
 
 
 ORDER = [
-    *("train", "evaluate", "rollout", "view", "credit", "export"),
+    *("train", "evaluate", "rollout", "serve", "view", "credit", "compare", "audit", "export"),
     *("init", "new", "check", "list", "mcp", "doctor"),
 ]
 

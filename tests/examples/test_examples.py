@@ -93,6 +93,21 @@ def test_the_custom_tool_is_learned(
     assert len((EXAMPLES / "custom_tool.py").read_text().splitlines()) < 60
 
 
+def test_an_agent_of_somebody_elses_is_trained(script: Script, tmp_path: Path) -> None:
+    # A short form; the whole takes a minute and a half of one core.
+    with pytest.raises(SystemExit) as ended:
+        script(
+            *("blackbox_agent.py", f"run_dir={tmp_path / 'run'}", "stages.0.updates=2"),
+            *("stages.0.learner={}", "stages.0.episodes_per_update=4", "evaluation.trials=1"),
+            *("stages.1.iterations=1", "stages.1.tasks_per_iteration=4", "evaluation.tasks=8"),
+            "stages.1.updates_per_iteration=1",
+        )
+    assert ended.value.code == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["before"]["infra_failures"] == report["after"]["infra_failures"] == 0
+    assert report["curve"][0]["episodes"] == 32
+
+
 def test_real_games_are_trained_on(games: Path, tmp_path: Path) -> None:
     report = agentrl(
         *("train", EXAMPLES / "alfworld_real.yaml"),
