@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, Group, Trajectory
 
+REPLAY_MARK = "@replay:"
 Verdict = Literal["keep", "again", "drop"]
 Recall = Callable[[str], Trajectory]
 """A trajectory by its id, as the store has it."""
@@ -60,6 +61,16 @@ class Imitated:
 
     trajectory: Trajectory
     advantage: float
+
+
+def is_replay(trajectory_id: str) -> bool:
+    """Whether the id of a trajectory (or a row's) is that of a replay of a stored one."""
+    return REPLAY_MARK in trajectory_id
+
+
+def original_id(trajectory_id: str) -> str:
+    """The id under which the store has it; that of a fresh trajectory is its own."""
+    return trajectory_id.partition(REPLAY_MARK)[0]
 
 
 @runtime_checkable

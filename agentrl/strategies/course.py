@@ -24,13 +24,14 @@ from agentrl.core.strategy import (
     SizesGroups,
     Strategy,
     Verdict,
+    is_replay,
+    original_id,
 )
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.strategies.cursor import TaskCursor, draw_task
 from agentrl.strategies.replaying import (
     Replay,
-    original_id,
     replayed,
     with_imitated,
     without_replays,
@@ -244,7 +245,7 @@ class Course:
         replays = tuple(
             Replay(original_id(one.id), one.group_id, one.policy_version, advantage)
             for one, advantage in zip(flat, given, strict=True)
-            if original_id(one.id) != one.id
+            if is_replay(one.id)
         )
         metrics: dict[str, float] = {}
         if self.strategies:

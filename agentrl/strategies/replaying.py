@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentrl.core.strategy import Imitated
+from agentrl.core.strategy import REPLAY_MARK, Imitated, is_replay, original_id
 from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, Group, Trajectory
 
 __all__ = ["Replay", "is_replay", "original_id", "replayed", "with_imitated", "without_replays"]
-
-_MARK = "@replay:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +36,8 @@ class Replay:
 def replayed(trajectory: Trajectory, group_id: str) -> Trajectory:
     """A stored trajectory as a member of another group."""
     return replace(
-        trajectory, id=f"{original_id(trajectory.id)}{_MARK}{group_id}", group_id=group_id
+        trajectory, id=f"{original_id(trajectory.id)}{REPLAY_MARK}{group_id}", group_id=group_id
     )
-
-
-def is_replay(trajectory_id: str) -> bool:
-    """Whether the id of a trajectory, or of a row's, is that of a replay."""
-    return _MARK in trajectory_id
-
-
-def original_id(trajectory_id: str) -> str:
-    """The id under which the store has it; that of a fresh trajectory is its own."""
-    return trajectory_id.partition(_MARK)[0]
 
 
 def without_replays(

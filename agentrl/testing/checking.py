@@ -119,6 +119,11 @@ def _store(spec: str, options: Mapping[str, Any]) -> Any:
     return opened
 
 
+def _strategy(spec: str, options: Mapping[str, Any]) -> Any:
+    verify("strategy", spec, options)
+    return lambda: make("strategy", spec, options)
+
+
 def _tool(spec: str, options: Mapping[str, Any]) -> Any:
     """A tool, or several; the option ``arguments`` holds what to call it with."""
     from agentrl.testing.contracts.tool import ToolSubject
@@ -148,6 +153,7 @@ _SUBJECTS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "memory": _memory,
     "renderer": _renderer,
     "store": _store,
+    "strategy": _strategy,
     "tool": _tool,
 }
 CHECKABLE = tuple(_SUBJECTS)

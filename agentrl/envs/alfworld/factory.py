@@ -14,7 +14,7 @@ from agentrl.core.message import Message
 from agentrl.core.protocols import Demonstration
 from agentrl.core.task import Task, derive_seed
 from agentrl.envs.alfworld import files
-from agentrl.envs.alfworld.difficulty import as_difficulty
+from agentrl.envs.alfworld.difficulty import Difficulty, as_difficulty
 from agentrl.envs.alfworld.engine import World
 from agentrl.envs.alfworld.env import AlfworldEnv, Wording
 from agentrl.envs.alfworld.experts import EXPERTS
@@ -34,7 +34,9 @@ class AlfworldFactory:
         source: ``generated``, or the path of a data directory: the folder that holds
             ``json_2.1.1``, or that folder itself. It is never written to.
         difficulty: For generated games: ``tiny`` (the default), ``small``, ``full``, or a mapping
-            of settings of ``Difficulty``, over the preset it names under ``preset``.
+            of settings of ``Difficulty``, over the preset it names under ``preset``. A list of
+            these grades the tasks: its games take turns, and ``level`` in a task's payload is the
+            position in the list, which the strategy ``difficulty`` goes by.
         task_types: Only these of the six task types; ``None``: all of the source.
         tasks_per_split: For generated games: how many tasks ``train``, ``validation`` and
             ``test`` have. A longer list begins with the shorter one.
@@ -55,7 +57,7 @@ class AlfworldFactory:
         self,
         *,
         source: str | Path = GENERATED,
-        difficulty: str | Mapping[str, Any] | None = None,
+        difficulty: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         task_types: Sequence[str] | None = None,
         tasks_per_split: Mapping[str, int] | None = None,
         seed: int = 0,
@@ -78,9 +80,11 @@ class AlfworldFactory:
             _one_of("task type", task_type, TASK_TYPES)
         self._root: Path | None = None
         if str(source) == GENERATED:
-            settings = as_difficulty("tiny" if difficulty is None else difficulty)
-            settings = replace(settings, task_types=chosen) if chosen is not None else settings
-            self._listed.update(_generated(Generator(settings, seed), tasks_per_split))
+            levels = _levels("tiny" if difficulty is None else difficulty)
+            if chosen is not None:
+                levels = [replace(one, task_types=chosen) for one in levels]
+            generators = [Generator(one, seed) for one in levels]
+            self._listed.update(_generated(generators, tasks_per_split))
             return
         if difficulty is not None or tasks_per_split is not None:
             given = "difficulty" if difficulty is not None else "tasks_per_split"
@@ -185,15 +189,29 @@ class AlfworldFactory:
         )
 
 
+def _levels(
+    difficulty: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+) -> list[Difficulty]:
+    """The difficulties of the generated games, the easiest first."""
+    if isinstance(difficulty, str | Mapping):
+        return [as_difficulty(difficulty)]
+    if not isinstance(difficulty, Sequence) or not difficulty:
+        raise ConfigError(
+            "env 'alfworld': difficulty must be a preset's name, a mapping of settings, or a list "
+            f"of these, the easiest first; got {difficulty!r}"
+        )
+    return [as_difficulty(one) for one in difficulty]
+
+
 def _generated(
-    generator: Generator, tasks_per_split: Mapping[str, int] | None
+    generators: Sequence[Generator], tasks_per_split: Mapping[str, int] | None
 ) -> dict[str, GeneratedTasks]:
     counts = dict(TASKS_PER_SPLIT)
     for split, number in (tasks_per_split or {}).items():
         counts[_one_of("split in tasks_per_split", split, SPLITS)] = _at_least_one(
             f"tasks_per_split.{split}", number
         )
-    stream = TaskStream(generator)
+    stream = TaskStream(*generators)
     return {split: GeneratedTasks(stream, split, counts[split]) for split in SPLITS}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import overload
+from typing import Any, overload
 
 from agentrl.core.errors import ConfigError
 from agentrl.core.task import Task, content_hash
@@ -17,13 +17,15 @@ _PATIENCE = 2_000
 
 
 class TaskStream:
-    """The different games of a generator in their fixed order, dealt to splits by content.
+    """The different games of generators in their fixed order, dealt to splits by content.
 
-    Game number k of a split is the same however many are asked for, in whatever order.
+    Game number k of a split is the same however many are asked for, in whatever order. Several
+    generators take turns, and a task says which it is from: ``level`` in its payload, from 0. A
+    game that two of them make has the level of the first.
     """
 
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
+    def __init__(self, *generators: Generator) -> None:
+        self._generators = generators
         self._indices = count()
         self._ids: set[str] = set()
         self._lock = threading.Lock()
@@ -49,14 +51,18 @@ class TaskStream:
         return tasks[index]
 
     def _add_next(self) -> bool:
-        game = self._generator.game(next(self._indices))
+        index, level = divmod(next(self._indices), len(self._generators))
+        game = self._generators[level].game(index)
         data = game.to_data()
         game_id = content_hash(data)
         if game_id in self._ids:
             return False
         self._ids.add(game_id)
         split = split_of(game_id)
-        task = Task(game_id, ENV_NAME, split, {"game": data}, game.goal.task_type)
+        payload: dict[str, Any] = {"game": data}
+        if len(self._generators) > 1:
+            payload["level"] = level
+        task = Task(game_id, ENV_NAME, split, payload, game.goal.task_type)
         self._tasks[split].append(task)
         return True
 
