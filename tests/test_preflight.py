@@ -260,3 +260,26 @@ def test_an_annotator_counts_for_what_it_says_it_gives(
     check_training(tiny_run(tmp_path / "run", (stage("spa", "Giver"),)))
     with pytest.raises(ConfigError, match=r"needs progress on the steps.*no annotator of"):
         check_training(tiny_run(tmp_path / "run", (stage("spa", "Judge"),)))
+
+
+def test_strategies_that_do_not_fit_the_stage_are_refused(tmp_path: Path) -> None:
+    def told(strategies: str) -> str:
+        return refusal(tmp_path / "run", f"stages.1.strategies={strategies}")
+
+    first = told("[{name: adaptive, options: {first: 3}}]")
+    assert "stages.1.strategies: strategy 'adaptive': first=3 must be below" in first
+    assert "'adaptive' has no option 'frist'" in told("[{name: adaptive, options: {frist: 2}}]")
+    assert "unknown strategy 'adaptiv'; did you mean 'adaptive'" in told("[{name: adaptiv}]")
+    assert "names replay twice" in _invalid("[{name: replay}, {name: replay}]")
+    graded = "[{name: difficulty, options: {highest: 3, key: %s}}]"
+    assert "no whole number under 'room' in its payload; did you mean 'rooms'" in told(
+        graded % "room"
+    )
+    empty = "[{name: difficulty, options: {lowest: 7, highest: 9, key: rooms}}]"
+    assert "none of the 24 tasks of 'train' is admitted" in told(empty)
+
+
+def _invalid(strategies: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        tiny_run(Path("unused"), [f"stages.1.strategies={strategies}"])
+    return str(caught.value)
