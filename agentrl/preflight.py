@@ -108,6 +108,13 @@ def _checked(config: RunConfig, problems: list[str]) -> EnvFactory:
             f"the environment '{config.env.name}' has tools, and agent.action_format="
             f"{config.agent.action_format} never calls one: set agent.action_format: tools"
         )
+    wanted = getattr(factory, "action_format", config.agent.action_format)
+    if wanted != config.agent.action_format:
+        close_factory(factory)
+        raise ConfigError(
+            f"the environment '{config.env.name}' needs agent.action_format: {wanted}, and "
+            f"{config.agent.action_format} is set"
+        )
     return factory
 
 
