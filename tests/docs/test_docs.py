@@ -79,6 +79,12 @@ def test_the_reference_is_current() -> None:
         assert committed == text, f"run scripts/make_reference.py: {name} is out of date"
 
 
+def test_the_table_of_chat_templates_is_true() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "make_chat_templates.py"), run_name="templates")
+    committed = (ROOT / "docs" / "reference" / "chat-templates.md").read_text(encoding="utf-8")
+    assert committed == made["page"](), "run scripts/make_chat_templates.py: it is out of date"
+
+
 def test_every_page_is_in_the_navigation() -> None:
     loaded = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     listed = set(re.findall(r"[\w/-]+\.md", str(loaded["nav"])))
