@@ -49,14 +49,12 @@ def read_calls(
     if not reading.thinking_closed:
         what = "the answer ends inside its thinking"
         return replace(failed_call(what, dialect), reasoning=reasoning), "unclosed_think"
-    if not reading.calls and not reading.content:
+    if not reading.calls and not reading.content and not message.tool_calls:
         what = "the answer is empty: call a tool, or say something"
         return replace(failed_call(what, dialect), reasoning=reasoning), "empty_action"
-    calls = tuple(_explained(call, dialect) for call in reading.calls)
+    calls = tuple(_explained(call, dialect) for call in (*message.tool_calls, *reading.calls))
     status = PARSE_ERROR if any(call.problem for call in calls) else "ok"
-    action = replace(
-        message, content=reading.content, reasoning=reasoning, tool_calls=message.tool_calls + calls
-    )
+    action = replace(message, content=reading.content, reasoning=reasoning, tool_calls=calls)
     return action, status
 
 
