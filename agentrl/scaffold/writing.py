@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import keyword
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from agentrl.core.errors import ConfigError, nearest
+from agentrl.core.protocols import Demonstrator
+from agentrl.registry import make, resolve
 from agentrl.scaffold.run_file import RUN_FILE
 
 __all__ = ["Skeleton", "write_run_file", "write_skeleton"]
 
 # What a skeleton's own text calls the part, and the class that a run file or list names.
+OPTIONS = "# the factory's keyword arguments"  # a comment of the run file
 SKELETONS = {"env": ("environment", "Factory"), "tool": ("tool", "")}
 
 
@@ -43,9 +49,7 @@ def _for_env(text: str, env: str) -> str:
 
     An environment that cannot be made without options keeps the sizes as they are.
     """
-    from agentrl.registry import make, resolve
-
-    resolve("env", env)
+    maker = resolve("env", env)
     # How fast it is cloned is unknown: a clumsy expert leaves reinforcement something to learn.
     old, new = (
         "noise: 0.3             # share of random commands: they are seen, not imitated",
@@ -56,10 +60,17 @@ def _for_env(text: str, env: str) -> str:
     )
     text = text.replace(old, new).replace("updates: 400", "updates: 600")
     text = text.replace("    iterations: 16", "    iterations: 40")
+    options = _small_options(maker)
     try:
-        factory = make("env", env, {})
+        factory = make("env", env, options)
     except ConfigError:
-        return text
+        needed = ", ".join(_needed(maker))
+        text = text.replace(OPTIONS, f"{OPTIONS}; it needs: {needed}" if needed else OPTIONS)
+        return _with_form(text, _form(maker, options))
+    text = _with_form(text, _form(factory, options))
+    if options:
+        listed = ", ".join(f"{name}: {value}" for name, value in options.items())
+        text = text.replace("options: {}              #", f"options: {{{listed}}}  #")
     for key, split in (
         ("demonstrations: 274", "train"),
         ("validation_tasks: 64", "validation"),
@@ -69,6 +80,81 @@ def _for_env(text: str, env: str) -> str:
             name, _, most = key.rpartition(" ")
             count = max(1, min(int(most), len(factory.tasks(split))))
             text = text.replace(key, f"{name} {count}")
+    return text if isinstance(factory, Demonstrator) else _for_a_model(text)
+
+
+def _small_options(maker: Any) -> dict[str, str]:
+    """Options that suit a tiny model, where the environment has them: bare actions, short texts."""
+    try:
+        parameters = inspect.signature(maker, eval_str=True).parameters
+    except (NameError, TypeError, ValueError):
+        return {}
+    wanted = {"action_format": "bare", "text": "compact"}
+    return {
+        name: value
+        for name, value in wanted.items()
+        if name in parameters and value in _literals(parameters[name].annotation)
+    }
+
+
+def _literals(annotation: Any) -> tuple[Any, ...]:
+    """The values of a ``Literal``, also where it stands in a union."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(value for one in get_args(annotation) for value in _literals(one))
+
+
+def _form(factory: Any, options: Mapping[str, str]) -> str:
+    """The form of action that an environment reads, by its factory or by what makes it."""
+    fixed = getattr(factory, "action_format", None)
+    if isinstance(fixed, str):
+        return fixed
+    if "action_format" in options:
+        return options["action_format"]
+    return "tools" if getattr(factory, "tools", ()) else "bare"
+
+
+def _with_form(text: str, form: str) -> str:
+    text = text.replace("action_format: bare      #", f"{f'action_format: {form}':25}#")
+    if form in ("tools", "chat"):  # a call is longer than a command
+        text = text.replace("max_tokens: 8            #", "max_tokens: 32           #")
+    return text
+
+
+def _needed(maker: Any) -> list[str]:
+    """Options without which a factory cannot be made."""
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+
+
+def _for_a_model(text: str) -> str:
+    """The run file for a model that exists: without an expert no tiny one can be begun."""
+    begin, end = text.index("  # path: "), text.index("  dtype: ")
+    path = "  path: Qwen/Qwen2.5-0.5B-Instruct   # a folder, a hub id, or builtin:NAME\n"
+    why = "  # create: null         # a tiny one needs an environment with an expert\n"
+    text = text[:begin] + path + why + text[end:]
+    begin, end = text.index("  - kind: clone"), text.index("  - kind: rl")
+    text = text[:begin] + text[end:]
+    for old, new in (
+        ("renderer: {name: plain}  #", "renderer: {name: chat}   #"),
+        ("action_format: bare      #", "action_format: tagged    #"),
+        ("action_format: bare", "action_format: tagged"),
+        ("text: compact", "text: full"),
+        ("max_tokens: 512          #", "max_tokens: 4096         #"),
+        ("context_tokens: 512}", "context_tokens: 4096}"),
+        ("max_tokens: 8            #", "max_tokens: 256          #"),
+        ("max_tokens: 32           #", "max_tokens: 256          #"),
+        ("learning_rate: 0.0002", "learning_rate: 0.000001"),
+        ("micro_batch_tokens: 2048", "micro_batch_tokens: 16384"),
+    ):
+        text = text.replace(old, new)
     return text
 
 

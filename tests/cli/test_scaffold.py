@@ -78,6 +78,60 @@ def test_a_run_file_is_as_large_as_its_environment(
     assert getattr(config.stages[0], "imitate_noise", False)
 
 
+TOOL_ENVS = """
+from agentrl.core.message import ToolCall
+from agentrl.envs.tools import ToolEnvFactory
+
+def problems():
+    return [{"question": f"What is {n} * {n}?", "answer": str(n * n)} for n in range(100)]
+
+def expert(task, rng):
+    yield task.payload["answer"]
+
+def cloned():
+    return ToolEnvFactory(problems(), tools=["calculator"], expert=expert)
+
+def alone():
+    return ToolEnvFactory(problems(), tools=["calculator"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "form", "options"),
+    [
+        ("init_envs:cloned", "tools", {}),
+        ("init_envs:alone", "tools", {}),
+        ("alfworld", "bare", {"action_format": "bare", "text": "compact"}),
+        ("tools", "tools", {}),
+    ],
+)
+def test_a_run_file_reads_actions_as_its_environment_wants_them(
+    agentrl: Agentrl,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    env: str,
+    form: str,
+    options: dict[str, str],
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "init_envs.py").write_text(TOOL_ENVS)
+    path = tmp_path / "run.yaml"
+    assert agentrl("init", path, "--env", env).code == 0
+    config = load_config(path)
+    assert config.agent.action_format == form
+    assert config.env.options == options
+    planned = agentrl("train", path, "--dry-run", f"run_dir={tmp_path / 'run'}")
+    if env == "tools":
+        assert "# the factory's keyword arguments; it needs: tasks, tools" in path.read_text()
+        assert "needs the option 'tasks', 'tools'" in planned.err
+    else:
+        assert planned.code == 0, planned.err
+    if env == "init_envs:alone":  # nobody to clone from, and to learn a language from
+        assert config.model.path is not None
+        assert [stage.kind for stage in config.stages] == ["rl"]
+        assert config.agent.renderer.name == "chat"
+
+
 def test_a_new_tool_passes_its_contract_and_its_own_test(
     agentrl: Agentrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
