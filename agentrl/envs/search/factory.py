@@ -15,7 +15,7 @@ from agentrl.core.protocols import Demonstration, Env
 from agentrl.core.task import Task, derive_seed
 from agentrl.envs.search.commands import CommandEnv
 from agentrl.envs.search.expert import search_expert
-from agentrl.envs.search.generate import HOPS, SPLITS, TASKS_PER_SPLIT, Text, World
+from agentrl.envs.search.generate import HOPS, SPLITS, Text, World
 from agentrl.envs.search.library import QUICK_DOCUMENTS, Library, Lookup, QuickLookup
 from agentrl.envs.search.questions import Questions, questions_by_split
 from agentrl.envs.search.scoring import exact_match, f1
@@ -54,8 +54,9 @@ class SearchFactory:
             ``bare``: it writes commands of these names. As ``agent.action_format``.
         instruction: What the policy is told; ``{question}`` stands for the question. ``None``: the
             rules and the question; in compact text the question alone.
-        tasks_per_split: How many questions each split has at most; of the embedded corpus
-            exactly, and by default 4096, 256 and 256. A longer list begins with the shorter one.
+        tasks_per_split: How many questions each split has: of the embedded corpus exactly, and
+            by default at most 4096, 256 and 256; of yours at most, and by default all. A longer
+            list begins with the shorter one.
         seed: Of the embedded corpus. regions: its size, in 20 documents.
         text: Of the embedded corpus: ``full``, or ``compact`` for tiny models.
 
@@ -100,8 +101,7 @@ class SearchFactory:
             options = {key: value for key, value in generated.items() if value is not None}
             world = World(**options)  # type: ignore[arg-type]
             documents = world.documents()
-            counts = {**TASKS_PER_SPLIT, **_known(counts, SPLITS)}
-            problems = {one: world.questions(one, wanted or HOPS, counts[one]) for one in SPLITS}
+            problems = world.by_split(wanted or HOPS, _known(counts, SPLITS))
         else:
             for key, value in generated.items():
                 if value is not None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agentrl.core.errors import ConfigError
@@ -120,6 +121,19 @@ class World:
             )
         return [self._question(entities, words) for entities, words in dealt[:count]]
 
+    def by_split(
+        self, hops: Sequence[int] = HOPS, counts: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The questions of every split: as many as ``counts`` says, else ``TASKS_PER_SPLIT``.
+
+        Raises:
+            ConfigError: there are not as many as ``counts`` says.
+        """
+        return {
+            split: self.questions(split, hops, counts.get(split))[: counts.get(split, most)]
+            for split, most in TASKS_PER_SPLIT.items()
+        }
+
     def _chains(
         self, split: str, hops: int
     ) -> Iterator[tuple[tuple[_Entity, ...], tuple[str, ...]]]:
@@ -184,13 +198,11 @@ def write_world(
     They are what the environment plays by default, in the form in which it reads files.
     """
     world = World(seed=seed, regions=regions, text=text)
-    counts = {**TASKS_PER_SPLIT, **(tasks_per_split or {})}
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     corpus = [{"id": one.id, "title": one.title, "text": one.text} for one in world.documents()]
     _write(place / "corpus.jsonl", corpus)
-    for split in SPLITS:
-        questions = world.questions(split, hops, counts[split])
+    for split, questions in world.by_split(hops, tasks_per_split or {}).items():
         numbered = [{"id": f"{split}-{n}", **one} for n, one in enumerate(questions)]
         _write(place / f"{split}.jsonl", numbered)
 
