@@ -111,7 +111,7 @@ def parse_action(
     Args:
         message: What the renderer made of the sampled ids; its reasoning may already be apart.
         action_format: ``bare`` or ``tagged``; the others are for ``tool_calls.py``. Tagged: the
-            last complete ``<action>`` outside thinking counts; one in ``<think>`` is never executed.
+            last complete ``<action>`` counts; one inside ``<think>`` is never executed.
         truncated: The answer was cut by its length limit. Then it is never executed, whatever it
             holds, and never repaired.
 
