@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from agentrl.config.section import Section
 
-__all__ = ["ModelConfig", "TinyModelConfig"]
+__all__ = ["NO_WEIGHTS", "ModelConfig", "TinyModelConfig"]
+
+NO_WEIGHTS = "none"
 
 
 class TinyModelConfig(Section):
@@ -25,10 +27,12 @@ class TinyModelConfig(Section):
 class ModelConfig(Section):
     """The policy's model: one that exists (``path``), or a tiny new one (``create``)."""
 
-    path: str | None = Field(None, description="Folder, hub id, or builtin:NAME (shipped).")
+    path: str | None = Field(
+        None, description="Folder, hub id, or builtin:NAME (shipped); none: the engine has its own."
+    )
     create: TinyModelConfig | None = None
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+    device: str = Field("auto", description="cpu, cuda, cuda:N, or auto: a GPU if there is one.")
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelConfig:
