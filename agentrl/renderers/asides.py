@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentrl.core.errors import ConfigError
+from agentrl.core.message import Message, ToolSpec
 from agentrl.renderers.encoding import TextEncoder
 
-__all__ = ["Asides", "any_of", "unused_mark"]
+__all__ = ["FIRST_MARK", "Asides", "any_of", "unused_mark"]
+
+FIRST_MARK = "\ue000"
 
 
 class Asides:
@@ -56,10 +59,13 @@ def any_of(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
-def unused_mark(everything: object) -> str:
+def unused_mark(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> str:
     """A private-use character that occurs nowhere in what is rendered."""
-    shown = repr(everything)  # where such characters are escaped, however deep
-    for code in range(0xE000, 0xF900):
+    plain = all(one.content.isascii() and not one.reasoning for one in messages)
+    if plain and not tools and not any(one.tool_calls for one in messages):
+        return FIRST_MARK
+    shown = repr((messages, tools))  # where such characters are escaped, however deep
+    for code in range(ord(FIRST_MARK), 0xF900):
         if f"\\u{code:x}" not in shown:
             return chr(code)
     raise ConfigError("the messages use every private-use character; none is left for a mark")

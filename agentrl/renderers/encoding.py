@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ CALL_TOKENS = frozenset(
     )
 )
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def clean_text(text: str) -> str:
     """The text with surrogate pairs joined and lone surrogates replaced by U+FFFD.
@@ -28,7 +31,7 @@ def clean_text(text: str) -> str:
     Python strings may hold lone surrogates (a broken decode somewhere upstream); UTF-8 cannot.
     Control characters stay as they are.
     """
-    if not any("\ud800" <= char <= "\udfff" for char in text):
+    if text.isascii() or _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -48,6 +48,7 @@ class ChatTemplate:
         self._any_added = any_of(encoder.added)
         self._special = any_of(special)
         self.treatment = treatment_of(jinja)
+        self._beginnings: dict[str, list[dict[str, Any]]] = {}  # by the mark of the answer
         self.lead = self._find_lead()
 
     def ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
@@ -90,7 +91,7 @@ class ChatTemplate:
         Raises:
             ConfigError: it cannot be said after this opening.
         """
-        asides = Asides(unused_mark(message))
+        asides = Asides(unused_mark([message]))
         prompt = self.text([ASKED], opening=True)
         dicts = [self._as_dict(ASKED), self._marked(message, asides)]
         whole = self.jinja.render(self.treatment.arrange(dicts), opening=False)
@@ -146,7 +147,7 @@ class ChatTemplate:
         return THINK_CLOSE in self.opening
 
     def _whole(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        asides = Asides(unused_mark((messages, tools)))
+        asides = Asides(unused_mark(messages, tools))
         dicts = self.treatment.arrange([self._marked(message, asides) for message in messages])
         specs = [asides.hide(_tool_dict(tool), self._any_added) for tool in tools]
         rendered = self.jinja.attempt(dicts, specs, opening=True)
@@ -178,7 +179,7 @@ class ChatTemplate:
             end = position + 1
             while end < len(messages) and messages[end].role != "assistant":
                 end += 1
-            asides = Asides(unused_mark(messages[position]))
+            asides = Asides(unused_mark([messages[position]]))
             answer = asides.hide(self.said(messages[position]), self._special)
             ids += asides.encode(answer, self._encoder)
             ids += self.ids_after_answer(messages[position + 1 : end])
@@ -187,12 +188,8 @@ class ChatTemplate:
 
     def _after(self, messages: Sequence[Message], asides: Asides) -> str:
         answer = f"{asides.mark}answer{asides.mark}"
-        made_up = [self._as_dict(ASKED), {"role": "assistant", "content": answer}]
         shown = [self._marked(message, asides) for message in messages]
-        dicts = [
-            *self.treatment.arrange(made_up),
-            *self.treatment.arrange(shown, first=False),
-        ]
+        dicts = [*self._made_up(answer), *self.treatment.arrange(shown, first=False)]
         _, found, after = self.jinja.render(dicts, opening=True).rpartition(answer)
         if not found:
             raise ConfigError(
@@ -200,6 +197,12 @@ class ChatTemplate:
                 "conversation can be carried on; give agent.renderer.options.template another file"
             )
         return after
+
+    def _made_up(self, answer: str) -> list[dict[str, Any]]:
+        if answer not in self._beginnings:
+            said = {"role": "assistant", "content": answer}
+            self._beginnings[answer] = self.treatment.arrange([self._as_dict(ASKED), said])
+        return self._beginnings[answer]
 
     def _find_lead(self) -> str:
         """What the template writes between its opening and an answer without thinking.
