@@ -28,6 +28,8 @@ class RolloutCounts:
         groups: Delivered. discarded: below their quorum.
         late: Calls that returned after their attempt was given up; what they returned was dropped.
         steps, prompt_tokens, sampled_tokens: Of all attempts that ended.
+        forks: Segments that began because a prompt did not go on from the tokens held: a memory or
+            a chat template had rewritten history. Each is one training row more.
         failures: Failed attempts by ``boundary/error``.
         seconds: Waited for, by place of the call (``sample``, ``step``, ...) and ``wait`` (for
             tokens), summed over episodes.
@@ -48,6 +50,7 @@ class RolloutCounts:
     steps: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    forks: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -155,6 +158,7 @@ class RolloutStats:
         self._numbers["steps"] += len(steps)
         self._numbers["prompt_tokens"] += sum(len(step.prompt_ids) for step in steps)
         self._numbers["sampled_tokens"] += trajectory.sampled_tokens
+        self._numbers["forks"] += max(len(trajectory.segments()) - 1, 0)
         self._seconds["wait"] += sum(step.timings.wait_s for step in steps)
         for step in steps:
             for name, seconds in asdict(step.timings).items():
