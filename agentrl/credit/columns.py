@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
-from typing import Any, SupportsIndex, get_args, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 
@@ -29,12 +29,12 @@ from agentrl.core.trajectory import (
 from agentrl.credit.diagnostics import measures, token_sizes
 from agentrl.credit.functional import Array, Flags, Labels
 
-__all__ = ["Columns", "Steps", "columns_of", "credit_result"]
+__all__ = ["Columns", "columns_of", "credit_result"]
 
 KINDS: tuple[str, ...] = get_args(StepKind)
 
 
-class Steps(Sequence[Step]):
+class _Steps(Sequence[Step]):
     """The steps of several trajectories, one after another; nothing is copied.
 
     A tuple of a hundred thousand records would cost more than what an estimator computes: it is
@@ -52,12 +52,12 @@ class Steps(Sequence[Step]):
         return chain.from_iterable(one.steps for one in self._parts)
 
     @overload
-    def __getitem__(self, position: SupportsIndex) -> Step: ...
+    def __getitem__(self, position: int) -> Step: ...
 
     @overload
     def __getitem__(self, position: slice) -> tuple[Step, ...]: ...
 
-    def __getitem__(self, position: SupportsIndex | slice) -> Step | tuple[Step, ...]:
+    def __getitem__(self, position: int | slice) -> Step | tuple[Step, ...]:
         if isinstance(position, slice):
             return tuple([self[row] for row in range(*position.indices(len(self)))])
         row = range(len(self))[position]  # a negative one counts from the end
@@ -92,7 +92,7 @@ class Columns:
     act: Flags
     reward: Array
     valid: Flags
-    steps: Steps
+    steps: Sequence[Step]
     trajectories: tuple[Trajectory, ...] = ()
     lengths: tuple[int | None, ...] = ()
     failed: int = 0
@@ -168,7 +168,7 @@ def columns_of(groups: Sequence[Group]) -> Columns:
         act=np.array(records.act, dtype=np.bool_),
         reward=np.zeros(len(records.index)),
         valid=np.array(records.valid, dtype=np.bool_),
-        steps=Steps(played),
+        steps=_Steps(played),
         trajectories=tuple([played[k] for k in order.tolist()]),
         lengths=tuple(records.lengths),
         failed=records.failed,

@@ -151,7 +151,7 @@ def test_the_steps_of_all_trajectories_are_one_sequence() -> None:
     wanted = tuple(step for one in played.trajectories for step in one.steps)
     assert (len(steps), tuple(steps)) == (3, wanted)
     assert tuple(steps[k] for k in range(-3, 3)) == wanted * 2
-    assert [steps[k] for k in np.flatnonzero([False, True, True])] == list(wanted[1:])
+    assert [steps[k] for k in np.flatnonzero([False, True, True]).tolist()] == list(wanted[1:])
     assert (steps[1:], steps[::-2], steps[:0]) == (wanted[1:], wanted[::-2], ())
     for outside in (3, -4):
         with pytest.raises(IndexError):
