@@ -6,6 +6,7 @@
 | ``listing`` | the environment's tasks, listed in two processes |
 | ``splits`` | train, validation and test share no problem |
 | ``panels`` | every evaluation task once per trial, and the success that was reported |
+| ``plays`` | every training episode once, none missing |
 | ``rows`` | training rows made again from the stored tokens |
 | ``learning`` | what updates learnt from, and how often |
 | ``versions`` | order and age of the policy versions |

@@ -9,6 +9,7 @@ from agentrl.audit.findings import Audit
 from agentrl.audit.learning import check_learning, check_samples, walk
 from agentrl.audit.listing import check_listing, list_tasks
 from agentrl.audit.panels import check_panel_plan, check_panels
+from agentrl.audit.plays import check_plays
 from agentrl.audit.record import read_record
 from agentrl.audit.splits import by_role, check_splits
 from agentrl.audit.versions import check_staleness, check_versions
@@ -59,11 +60,12 @@ def audit_run(run_dir: Path, *, on_stage: Callable[[str], None] = lambda _: None
         on_stage(f"reading the tokens of {len(record.lines):,} attempts")
         found = walk(record)
         played = {role: [one.task for one in some] for role, some in by_role(record.tasks).items()}
-        staleness = check_staleness(record)
+        plays, staleness = check_plays(record), check_staleness(record)
         findings = (
             check_listing(listing, played),
             check_splits(listing, record.tasks),
             check_panels(record, listing),
+            *([] if plays is None else [plays]),
             check_samples(found),
             *check_learning(record, found),
             check_versions(record, found),

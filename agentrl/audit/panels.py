@@ -9,6 +9,7 @@ from statistics import fmean
 
 from agentrl.audit.findings import Finding, judged, unchecked
 from agentrl.audit.listing import Listing, validates
+from agentrl.audit.plays import attempt_faults
 from agentrl.audit.record import RunRecord
 from agentrl.audit.splits import role_of
 from agentrl.config import RunConfig
@@ -134,7 +135,7 @@ def _once(
     counts["episodes"] += len(places)
     for (task, trial), attempts in places.items():
         counts["infra failures"] += attempts[-1].outcome == "infra"
-        yield from _attempts(f"'{purpose}': task '{task}', trial {trial}", attempts)
+        yield from attempt_faults(f"'{purpose}': task '{task}', trial {trial}", attempts)
     if panel is None:
         return
     trials = range(panel.trials)
@@ -154,22 +155,6 @@ def _once(
         for trial in trials:
             if (task, trial) not in places:
                 yield f"'{purpose}': task '{task}', trial {trial} was never played"
-
-
-def _attempts(where: str, attempts: Sequence[TrajectorySummary]) -> Iterator[str]:
-    """One episode: attempts from 0, each but the last ended by the machine."""
-    ordered = sorted(attempts, key=lambda one: one.attempt)
-    finished = [one.id for one in ordered if one.outcome != "infra"]
-    if len(finished) > 1:
-        yield f"{where} was played {len(finished)} times: {', '.join(finished)}"
-        return
-    if len({one.group_id for one in ordered}) > 1:
-        yield f"{where} was played in several groups: {', '.join(one.id for one in ordered)}"
-    elif [one.attempt for one in ordered] != list(range(len(ordered))):
-        numbers = ", ".join(str(one.attempt) for one in ordered)
-        yield f"{where} has the attempts {numbers}, expected 0 to {len(ordered) - 1}"
-    elif finished and finished[0] != ordered[-1].id:
-        yield f"{where} was played again after {finished[0]} had finished"
 
 
 def _reports(

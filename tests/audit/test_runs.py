@@ -21,7 +21,7 @@ from agentrl.store.sqlite import SqliteStore
 from tests.audit.conftest import Copy
 
 CHECKS = [
-    *("listing", "splits", "panels", "samples"),
+    *("listing", "splits", "panels", "plays", "samples"),
     *("sampled", "stored", "once", "counts", "versions", "staleness"),
 ]
 TRAINED = "SELECT id FROM trajectories WHERE takes_part = 1 ORDER BY key"
@@ -48,6 +48,9 @@ def test_a_sound_run_passes_every_check_with_its_counts(made: Path) -> None:
     assert counts["attempts"] == len(evaluated) > counts["episodes"]
     last = {(line.purpose, line.task_id, line.trial): line.outcome for line in evaluated}
     assert counts["infra failures"] == list(last.values()).count("infra") > 0
+    played = finding(audit, "plays").counts
+    assert (played["iterations"], played["groups"], played["episodes"]) == (2, 6, 2 * 3 * 3)
+    assert played["attempts"] == len(lines) - len(evaluated)
     assert finding(audit, "samples").counts["attempts"] == len(lines)
     sampled = finding(audit, "sampled").counts
     assert sampled["trained tokens"] == sum(line.sampled_tokens for line in trained)
@@ -199,6 +202,27 @@ def an_evaluation_was_reported_twice(copy: Copy) -> None:
         "INSERT INTO events (kind, iteration, data)"
         " SELECT kind, iteration, data FROM events WHERE kind = 'evaluation' LIMIT 1"
     )
+
+
+@plant("plays", "was played 2 times")
+def a_training_episode_was_played_again(copy: Copy) -> None:
+    key = copy.one("SELECT key FROM trajectories WHERE takes_part = 1")
+    attempt = copy.one("SELECT attempt FROM trajectories WHERE key = ?", key)
+    _again(copy, key, attempt=attempt + 1, takes_part=None)
+
+
+@plant("plays", "2 of 3 episodes were played")
+def a_training_episode_was_lost(copy: Copy) -> None:
+    key = copy.one(
+        "SELECT trajectories.key FROM trajectories JOIN groups ON groups.key = group_key"
+        " WHERE purpose = 'train' AND takes_part = 0 AND trial NOT IN"
+        " (SELECT trial FROM trajectories AS other WHERE other.group_key = trajectories.group_key"
+        " AND takes_part = 1)"
+    )
+    (place,) = copy.sql("SELECT group_key, trial FROM trajectories WHERE key = ?", key)
+    where = "FROM trajectories WHERE group_key = ? AND trial = ?"
+    copy.sql(f"DELETE FROM steps WHERE trajectory IN (SELECT key {where})", *place)
+    copy.sql(f"DELETE {where}", *place)
 
 
 @plant("samples", "log-probabilities")
@@ -463,7 +487,7 @@ def test_a_run_under_way_is_judged_as_far_as_it_went(copy: Copy) -> None:
 def test_a_run_killed_before_its_first_update_has_nothing_to_prove_of_it(copy: Copy) -> None:
     copy.sql("DELETE FROM events WHERE kind != 'evaluation'")
     audit = audit_run(copy.path)
-    assert [one.check for one in audit.findings] == [*CHECKS[:4], "versions"]
+    assert [one.check for one in audit.findings] == [*CHECKS[:5], "versions"]
 
 
 def test_a_run_of_an_earlier_release_is_not_proven(copy: Copy) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentrl.audit.auditing import audit_run
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.chaos_kill import contents, exact_run_data
 from tests.chaos.conftest import Ended, Orders
@@ -80,6 +81,10 @@ def test_killed_at_every_kind_of_moment_nothing_changes(
     assert_undisturbed(run_dir, uninterrupted)
     with SqliteStore(run_dir, read_only=True) as store:
         assert len(store.events("resume")) == len(KILLS)
+    # and it can prove so by itself: nothing lost, doubled or learnt from twice
+    audit = audit_run(run_dir)
+    assert not audit.violated, audit.violated
+    assert not audit.unchecked
 
 
 def test_killed_at_random_times_nothing_changes(
