@@ -37,6 +37,47 @@ def test_d9_a_missing_level_is_left_out_of_the_weights() -> None:
     assert level_contributions([[7.0]], [[False]], [1.0]).tolist() == [[0.0]]
 
 
+@pytest.mark.parametrize("history_length", [1, 2, 5])
+def test_d9_an_early_step_has_no_past_and_never_borrows_one_from_the_end(
+    history_length: int,
+) -> None:
+    # With a negative slice the first step of both would be preceded by "end", of "a" and "b" alone.
+    three = group(
+        "g",
+        episode("a", ("s", 0.0), ("t", 0.0), ("end", 1.0)),
+        episode("b", ("s", 0.0), ("t", 0.0), ("end", 0.0)),
+        episode("c", ("s", 0.0), ("u", 0.0)),
+    )
+    result = HGPO(history_length=history_length, discount=1.0).assign([three])
+    for k in range(2, history_length + 2):
+        for row in result.groups[f"context_{k}"]:
+            assert row is not None
+            assert set(row[: k - 1]) == {-1}
+        level = result.parts[f"level_{k}"]
+        assert all(x == 0.0 for row in level if row for x in row[: k - 1])
+    # "s": levels 0 and 1 only, both of scores 1, 0, 0
+    assert [row[0] for row in result.step_advantages if row] == pytest.approx(
+        [2 / 3, -1 / 3, -1 / 3]
+    )
+
+
+def test_d9_agreement_at_depth_shrinks_what_shallow_levels_say() -> None:
+    # "t" after "s": both win, so level 2 says 0; "t" alone says that winners differ from "c".
+    three = group(
+        "g",
+        episode("a", ("s", 0.0), ("t", 1.0)),
+        episode("b", ("s", 0.0), ("t", 1.0)),
+        episode("c", ("r", 0.0), ("t", 0.0)),
+    )
+    counted = HGPO(history_length=1, discount=1.0).assign([three])
+    dropped = HGPO(history_length=1, discount=1.0, drop_zero_levels=True).assign([three])
+    assert counted.step_advantages[0] is not None
+    assert dropped.step_advantages[0] is not None
+    # levels 0, 1, 2 of a's "t": 1/3, 1/3, 0 with weights 1, 2, 3
+    assert counted.step_advantages[0][1] == pytest.approx((1 / 3 + 2 / 3) / 6)
+    assert dropped.step_advantages[0][1] == pytest.approx((1 / 3 + 2 / 3) / 3)
+
+
 def test_longer_shared_histories_weigh_more() -> None:
     # "t" is reached from "s" twice and from "r" once; only one of the former wins.
     three = group(
