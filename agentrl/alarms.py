@@ -12,7 +12,7 @@ from agentrl.core.protocols import CreditEstimator
 from agentrl.core.trajectory import CreditResult, Group, StopReason, Trajectory
 from agentrl.stages import Iteration
 
-__all__ = ["Alarms", "cut_by_limits", "unpublished_learner"]
+__all__ = ["Alarms", "cut_by_limits", "uncorrected_loss", "unpublished_learner"]
 
 NEARLY_ALL = 0.95
 SILENT_ITERATIONS = 3
@@ -73,6 +73,30 @@ def unpublished_learner(
                 f"{number} learns with {_flow(given)}: what it measures is not the published "
                 f"method. Set stages.{number}.learner.{key}={_flow(wanted)}, unless you mean it"
             )
+
+
+def uncorrected_loss(number: int, settings: LearnerConfig, max_staleness: int) -> Iterator[str]:
+    """A warning where samples are older than the weights and the loss does not take it well.
+
+    Args:
+        number: Of the stage. settings: its learner's.
+        max_staleness: Of the run.
+    """
+    if not max_staleness or settings.loss == "decoupled":
+        return
+    what = {
+        "no_ratio": "which ignores that other weights sampled them (biased on purpose)",
+        "cpgd": "which pulls towards the weights that sampled them, and clips against those",
+    }.get(
+        settings.loss,
+        "which clips against the weights that sampled them: the older a sample, the more of its "
+        "tokens are without a gradient before anything was learnt",
+    )
+    yield (
+        f"rollout.max_staleness={max_staleness} brings samples of older weights, and stage "
+        f"{number} learns from them with loss {settings.loss}, {what}. Set "
+        f"stages.{number}.learner.loss=decoupled, unless you mean it"
+    )
 
 
 def _flow(value: Any) -> str:

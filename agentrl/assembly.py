@@ -26,7 +26,7 @@ from agentrl.dialects.choice import AUTO, choose_dialect, find_dialect
 from agentrl.dialects.hermes import HERMES
 from agentrl.dialects.reading import Dialect
 from agentrl.dialects.writing import format_call
-from agentrl.registry import make, resolve
+from agentrl.registry import make, resolve, verify
 from agentrl.renderers.encoding import TextEncoder
 from agentrl.renderers.plain import describe_tools
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
@@ -250,11 +250,10 @@ def assemble(
 
 
 def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
-    settings, engine, renderer = config.agent, config.engine, config.agent.renderer
-    options = engine.options | ({"deterministic": True} if config.deterministic else {})
+    settings, renderer = config.agent, config.agent.renderer
     rendering = make("renderer", renderer.name, renderer.options, tokenizer=tokenizer)
     return Agent(
-        engine=make("engine", engine.name, options, model=model),
+        engine=_engine(config, model),
         renderer=rendering,
         make_memory=_memory_maker(settings.memory),
         sampling=Sampling(**config.sampling.model_dump()),
@@ -266,6 +265,22 @@ def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
         ),
         deadlines=_deadlines(config),
     )
+
+
+def _engine(config: RunConfig, model: Any) -> Any:
+    """What samples: from the very weights that are learnt, or from a copy in another process.
+
+    With ``rollout.max_staleness`` the learner changes its weights while episodes are sampled.
+    """
+    engine = config.engine
+    options = engine.options | ({"deterministic": True} if config.deterministic else {})
+    if not config.rollout.max_staleness or engine.name != "hf":
+        return make("engine", engine.name, options, model=model)
+    from agentrl.engines.hf.hosted import hosted
+
+    verify("engine", engine.name, options, ("model",))
+    threads = engine.threads or config.threads or _physical_cores()
+    return hosted(model, threads=threads, **options)
 
 
 def _deadlines(config: RunConfig) -> Deadlines:

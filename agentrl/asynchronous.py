@@ -12,8 +12,8 @@ place), discarded (below its quorum), or carried over to the run that resumes th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal
 
@@ -28,11 +28,12 @@ from agentrl.rollout.admission import Supply
 from agentrl.rollout.load import Mark, Meter
 from agentrl.rollout.runner import GroupRequest, Runner, refuse_if_nothing_finished
 from agentrl.rollout.staleness import Asynchrony, Settled, aged, choose, groups_admitted
+from agentrl.rollout.taken import Taken
 from agentrl.rollout.thread import LoopThread
 from agentrl.stages import Iteration
 from agentrl.strategies.cursor import TaskCursor
 
-__all__ = ["LateGroups", "Ledger", "asynchronous_batches"]
+__all__ = ["LateGroups", "Ledger", "asynchronous_batches", "iteration_of"]
 
 LateGroups = Literal["wait", "drop"]
 
@@ -44,41 +45,32 @@ class Ledger:
     Groups are settled out of order: those before ``first`` are, and some behind it.
 
     Args:
-        per_iteration: Groups that the synchronous stage would play in one iteration.
         first: The first position that is not settled.
-        settled: Id -> position of those settled since the start of the iteration of ``first``.
+        beyond: Settled positions behind it.
     """
 
-    per_iteration: int
     first: int = 0
-    settled: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> int:
-        """Iterations, in the order of the synchronous stage, all of whose groups are settled."""
-        return self.first // self.per_iteration
+    beyond: set[int] = field(default_factory=set)
 
     @property
     def count(self) -> int:
         """Groups that are settled."""
-        return self.whole * self.per_iteration + len(self.settled)
+        return self.first + len(self.beyond)
 
-    def settle(self, one: Settled) -> None:
-        self.settled[one.group.id] = one.position
-        known = set(self.settled.values())
-        while self.first in known:
+    def settle(self, positions: Iterable[int]) -> None:
+        self.beyond.update(positions)
+        while self.first in self.beyond:
+            self.beyond.remove(self.first)
             self.first += 1
-        start = self.whole * self.per_iteration
-        self.settled = {name: at for name, at in self.settled.items() if at >= start}
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Outcome:
     """What an iteration gets under ``version``, and what was too old for it."""
 
     version: int
-    chosen: tuple[Settled, ...]
-    stale: tuple[Group, ...]
+    chosen: Sequence[Settled]
+    stale: Sequence[Settled]
     waited_s: float
 
     @property
@@ -89,7 +81,7 @@ class _Taken:
         return Asynchrony(
             version=self.version,
             ages={one.id: aged(one, self.version) for one in self.groups},
-            stale={one.id: aged(one, self.version) for one in self.stale},
+            stale={one.group.id: aged(one.group, self.version) for one in self.stale},
             discarded=[one.group.id for one in self.chosen if one.discarded],
             waited_s=self.waited_s,
             overlap=overlap,
@@ -115,8 +107,8 @@ class _Stage:
     late: LateGroups
     version: int
     clock: Callable[[], float]
-    on_stale: Callable[[Group, int], None]
-    on_discarded: Callable[[Group], None]
+    known: Mapping[int, Taken]
+    on_taken: Callable[[Taken], None]
     waiting: list[Settled] = field(default_factory=list)
     under_way: Sequence[int] = ()
 
@@ -139,10 +131,19 @@ class _Stage:
         """Groups that were settled without being of any iteration before ``iteration``."""
         return self.ledger.count - iteration * self.config.tasks_per_iteration
 
-    def take(self, number: int) -> _Taken:
-        """Wait for the groups of iteration ``number``."""
+    def take(self, number: int) -> _Outcome:
+        """Wait for the groups of iteration ``number``; what it took is on record by then."""
         begun = self.clock()
-        stale: list[Group] = []
+        known = self.known.get(number)
+        if known is None:
+            chosen, stale = self._choose(number)
+            self.on_taken(_taken(number, chosen, stale))
+        else:
+            chosen, stale = self._choose_again(known)
+        return _Outcome(self.version, chosen, stale, self.clock() - begun)
+
+    def _choose(self, number: int) -> tuple[list[Settled], list[Settled]]:
+        stale: list[Settled] = []
         self._refresh(wait=False)
         while True:
             stale += self._drop_the_old(number)
@@ -155,36 +156,55 @@ class _Stage:
                 wait=self.late == "wait",
             )
             if chosen is not None:
-                break
+                return self._settle({one.position for one in chosen}), stale
             self._refresh(wait=True)
-        self._settle(chosen)
-        for one in chosen:
-            if one.discarded:
-                self.on_discarded(one.group)
-        return _Taken(self.version, chosen, tuple(stale), self.clock() - begun)
+
+    def _choose_again(self, known: Taken) -> tuple[list[Settled], list[Settled]]:
+        """What the iteration took before a kill; all of it is in the store."""
+        stale = self._await(known.stale)
+        if stale:
+            self.allow(known.number)
+        chosen = self._await({**known.trained, **known.discarded})
+        names = known.discarded
+        return [replace(x, discarded=x.discarded or x.group.id in names) for x in chosen], stale
+
+    def _await(self, wanted: Mapping[str, int]) -> list[Settled]:
+        while set(wanted.values()) - {one.position for one in self.waiting}:
+            self._refresh(wait=True)
+        return self._settle(set(wanted.values()))
 
     def _refresh(self, *, wait: bool) -> None:
         taking = self.supply.take(wait=wait)
         complete, self.under_way = self.loop.run(taking, on_given_up=self.runner.blame)
         self.waiting += complete
 
-    def _settle(self, gone: Sequence[Settled]) -> None:
-        for one in gone:
-            self.ledger.settle(one)
-        positions = {one.position for one in gone}
+    def _settle(self, positions: Set[int]) -> list[Settled]:
+        """Take groups out, in the order in which they became complete."""
+        taken = [one for one in self.waiting if one.position in positions]
         self.waiting = [one for one in self.waiting if one.position not in positions]
+        self.ledger.settle(positions)
+        return taken
 
-    def _drop_the_old(self, number: int) -> list[Group]:
+    def _drop_the_old(self, number: int) -> list[Settled]:
         """Take out what is too old; as many other groups may begin instead."""
-        ages = {one.position: aged(one.group, self.version) for one in self.waiting}
-        old = [one for one in self.waiting if ages[one.position] > self.bound]
-        old = [one for one in old if not one.discarded]
-        if old:
-            self._settle(old)
-            for one in old:
-                self.on_stale(one.group, ages[one.position])
+        old = {
+            one.position
+            for one in self.waiting
+            if aged(one.group, self.version) > self.bound and not one.discarded
+        }
+        taken = self._settle(old)
+        if taken:
             self.allow(number)
-        return [one.group for one in old]
+        return taken
+
+
+def _taken(number: int, chosen: Sequence[Settled], stale: Sequence[Settled]) -> Taken:
+    return Taken(
+        number,
+        {one.group.id: one.position for one in chosen if not one.discarded},
+        {one.group.id: one.position for one in stale},
+        {one.group.id: one.position for one in chosen if one.discarded},
+    )
 
 
 def asynchronous_batches(
@@ -202,16 +222,15 @@ def asynchronous_batches(
     max_staleness: int,
     late_groups: LateGroups = "wait",
     version: int = 0,
-    ledger: Ledger | None = None,
+    known: Sequence[Taken] = (),
+    on_taken: Callable[[Taken], None] = lambda taken: None,
+    on_carried_over: Callable[[Mapping[str, int]], None] = lambda positions: None,
     on_groups: Callable[[Sequence[Group], CreditResult], None],
     on_iteration: Callable[[Iteration], bool],
-    on_stale: Callable[[Group, int], None] = lambda group, age: None,
-    on_discarded: Callable[[Group], None] = lambda group: None,
-    on_carried_over: Callable[[Mapping[str, int]], None] = lambda positions: None,
     done: int = 0,
     spent_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Take complete groups, assign credit, yield the updates' batches, publish, repeat.
 
     Arguments as for ``agentrl.stages.reinforce_batches``, and:
@@ -223,16 +242,17 @@ def asynchronous_batches(
             for the next iteration: the learner waits for it, or it is dropped when it comes.
             Dropping loses slow episodes more often than quick ones.
         version: Of the weights at the start.
-        ledger: Which groups a run before a kill has settled, ``done`` iterations having been made
-            of them; is kept up to date.
-        on_stale: Called with each group that was too old, and its age.
-        on_discarded: Called with each group below its quorum.
+        known: What iterations of a run before a kill had taken. Those that are not ``done`` take
+            the same again, so that nothing is learnt from before the weights that sampled it.
+        on_taken: Called with what an iteration takes, before it is learnt from; not if ``known``.
         on_carried_over: Called at an early end with the groups begun and not settled, and their
             positions.
     """
     started = clock() - spent_s
-    size = stage.tasks_per_iteration
-    ledger = Ledger(size) if ledger is None else ledger
+    ledger = Ledger()
+    for one in known:
+        if one.number < done:
+            ledger.settle(one.positions.values())
     supply = Supply(
         runner,
         _requests(stage, tasks, seed, name, ledger),
@@ -249,8 +269,8 @@ def asynchronous_batches(
         late=late_groups,
         version=version,
         clock=clock,
-        on_stale=on_stale,
-        on_discarded=on_discarded,
+        known={one.number: one for one in known},
+        on_taken=on_taken,
     )
     meter = Meter(runner.stats, runner.agent.engine, runner.clock)
     with loop.entered(supply):
@@ -291,7 +311,7 @@ def asynchronous_batches(
                 rolled_out - begun,
                 learnt - rolled_out,
                 load,
-                played=[*groups, *taken.stale],
+                played=[*groups, *(one.group for one in taken.stale)],
                 asynchrony=taken.described(overlap, ahead=work.ahead),
             )
             if on_iteration(iteration):
@@ -306,7 +326,7 @@ def _requests(
 ) -> Iterator[tuple[int, GroupRequest]]:
     """The groups of the stage that are not settled, in order: those of the synchronous stage."""
     cursor = TaskCursor(tasks, seed, position=ledger.first)
-    settled = frozenset(ledger.settled.values())
+    settled = frozenset(ledger.beyond)
     for position in count(ledger.first):
         ((task, epoch),) = cursor.take(1)
         if position in settled:
@@ -322,6 +342,11 @@ def _requests(
                 first_trial=epoch * stage.group_size,
             ),
         )
+
+
+def iteration_of(request: GroupRequest, name: str) -> int:
+    """The iteration, from 0, in which the synchronous stage ``name`` would play a group."""
+    return int(request.id.removeprefix(f"{name}-").partition("-")[0])
 
 
 def _overlap(meter: Meter, since: Mark) -> float | None:

@@ -184,6 +184,7 @@ def _training_problems(config: RunConfig) -> Iterator[str]:
             "in an rl stage: set evaluation.every above 0, or remove it"
         )
     yield from _staleness_problems(config)
+    yield from _staleness_problems(config)
     for number, stage in enumerate(config.stages):
         if isinstance(stage, ReinforceStage) and stage.group_size < config.rollout.quorum:
             yield (
@@ -194,6 +195,33 @@ def _training_problems(config: RunConfig) -> Iterator[str]:
             _check_schedule(_learner(config, stage), stage)
         except ConfigError as error:
             yield f"stages.{number}: {error}"
+
+
+def _staleness_problems(config: RunConfig) -> Iterator[str]:
+    """Why rollouts cannot go on beside the learner, if they are to."""
+    bound, name = config.rollout.max_staleness, config.engine.name
+    if not bound:
+        return
+    if config.deterministic:
+        yield (
+            f"deterministic is true, and with rollout.max_staleness={bound} what is learnt from "
+            "depends on who is quick: set one of them back"
+        )
+    if name != "hf" and _trainable(config):
+        engine = resolve("engine", name)
+        if not getattr(engine, "own_weights", False):
+            yield (
+                f"rollout.max_staleness={bound} samples while the weights change, and the engine "
+                f"'{name}' does not say that it has weights of its own (own_weights = True): set "
+                "engine.name: hf, or max_staleness: 0"
+            )
+    for number, stage in enumerate(config.stages):
+        if isinstance(stage, ReinforceStage) and stage.strategies:
+            yield (
+                f"stages.{number}.strategies decide by what finished iterations came to, and with "
+                f"rollout.max_staleness={bound} episodes begin before that: set it to 0, or remove "
+                "the strategies"
+            )
 
 
 def _staleness_problems(config: RunConfig) -> Iterator[str]:

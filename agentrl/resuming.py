@@ -24,11 +24,17 @@ MAY_CHANGE = (
     "trackers.*.options.*.*",
 )
 # But for these of them: which episodes are learnt from does.
-MUST_STAY = ("rollout.quorum", "rollout.straggler_timeout_s")
+MUST_STAY = (
+    "rollout.late_groups",
+    "rollout.max_staleness",
+    "rollout.quorum",
+    "rollout.straggler_timeout_s",
+)
 # These change the last bits of the weights, and nothing else.
 CHANGE_BITS = (
     "engine.options.max_batch_size",
     "engine.options.slots",
+    "engine.threads",
     "learner.micro_batch_tokens",
     "model.device",
     "stages.*.learner.micro_batch_tokens",

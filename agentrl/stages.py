@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -91,7 +91,7 @@ def reinforce_batches(
     clock: Callable[[], float] = time.perf_counter,
     course: Course | None = None,
     on_learnt: Callable[[Rollout, Learnt], None] = lambda *_: None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Roll out, assign credit, yield the updates' batches, publish, repeat.
 
     A batch without any signal is yielded too: whether there is something to learn from it is for

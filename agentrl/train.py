@@ -20,6 +20,7 @@ from agentrl.plan import beginning
 from agentrl.preflight import check_training
 from agentrl.progress import Progress
 from agentrl.resuming import config_to_resume
+from agentrl.rollout.taken import credit_made_again
 from agentrl.run_directory import CONFIG_FILE, create_run_directory
 from agentrl.store.sqlite import SqliteStore
 from agentrl.trackers.measures import of_evaluation
@@ -101,7 +102,8 @@ def _training(
     timed = [*points, *store.events("resume")]
     spent_s = max([state.wall_s, *(one.data["wall_s"] for one in timed)])
     if origin is not None or store.last_event():
-        store.forget_training(iteration=state.iteration, event=state.event)
+        again, kept = credit_made_again(store, state.iteration)
+        store.forget_training(iteration=state.iteration, event=state.event, again=again, kept=kept)
         store.add_event("resume", {"wall_s": spent_s}, iteration=state.iteration)
     parts.announce(state.policy_version)
     return Training(

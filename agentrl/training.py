@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from agentrl.alarms import Alarms, unpublished_learner
+from agentrl.alarms import Alarms, uncorrected_loss, unpublished_learner
 from agentrl.assembly import Parts
+from agentrl.asynchronous import asynchronous_batches, iteration_of
 from agentrl.checkpoints import Checkpoint, Checkpoints, RunState
 from agentrl.config import CloneStage, LearnerConfig, ReinforceStage
 from agentrl.core.protocols import Learner
 from agentrl.core.task import Task, derive_seed
-from agentrl.core.trajectory import Batch, Group, Trajectory, UpdateStats
+from agentrl.core.trajectory import Batch, CreditResult, Group, Trajectory, UpdateStats
 from agentrl.evaluate.report import CurvePoint
 from agentrl.panels import Panels
 from agentrl.progress import Progress, StageProgress
@@ -20,6 +23,7 @@ from agentrl.registry import make
 from agentrl.rollout.load import Meter
 from agentrl.rollout.poison import Poison
 from agentrl.rollout.runner import GroupRequest, Runner
+from agentrl.rollout.taken import TAKEN, Taken, recorded_takes
 from agentrl.stages import Iteration, clone_batches, course_of, reinforce_batches
 from agentrl.store.sqlite import SqliteStore
 from agentrl.strategies.course import Learnt, Rollout, use_of
@@ -124,14 +128,17 @@ class Training:
         parts, state = self.parts, self.state
         alarms = Alarms(parts.config, first=state.step == 0)
         credit = make("credit", stage.credit.name, stage.credit.options)
+        bound, base = parts.config.rollout.max_staleness, state.iteration - state.step
         if state.step == 0:
             for text in unpublished_learner(state.stage, stage.credit.name, credit, settings):
                 self.warn(text)
+            for text in uncorrected_loss(state.stage, settings, bound):
+                self.warn(text)
 
         def keep(request: GroupRequest, trajectory: Trajectory) -> None:
-            self.store.append(
-                trajectory, task=request.task, iteration=state.iteration + 1, purpose="train"
-            )
+            # Beside the learner, what is played belongs to the iteration of its place in the order.
+            done = base + iteration_of(request, name) if bound else state.iteration
+            self.store.append(trajectory, task=request.task, iteration=done + 1, purpose="train")
 
         def discarded(request: GroupRequest, group: Group) -> None:
             event = {"group": request.id, "task": request.task.id}
@@ -168,28 +175,62 @@ class Training:
                     self._save(learner)
                 return stop
 
-            batches = reinforce_batches(
-                stage,
-                runner=runner,
-                loop=parts.loop,
-                tasks=tasks,
-                credit=credit,
-                annotators=[
+            given: dict[str, Any] = {
+                "runner": runner,
+                "loop": parts.loop,
+                "tasks": tasks,
+                "credit": credit,
+                "annotators": [
                     make("annotator", one.name, one.options, learner=learner)
                     for one in stage.annotators
                 ],
-                learner=learner,
-                settings=settings,
-                seed=seed,
-                name=name,
-                on_groups=self.store.add_credit,
-                on_iteration=on_iteration,
-                done=state.step,
-                spent_s=state.stage_s,
-                course=course,
-                on_learnt=on_learnt,
-            )
-            learner.fit(self._noted(batches), on_update=on_update)
+                "learner": learner,
+                "settings": settings,
+                "seed": seed,
+                "name": name,
+                "on_iteration": on_iteration,
+                "done": state.step,
+                "spent_s": state.stage_s,
+            }
+            if bound:
+                batches = self._beside(stage, **given)
+            else:
+                credited = self.store.add_credit
+                batches = reinforce_batches(
+                    stage, course=course, on_groups=credited, on_learnt=on_learnt, **given
+                )
+            with closing(batches):
+                learner.fit(self._noted(batches), on_update=on_update)
+
+    def _beside(
+        self, stage: ReinforceStage, *, name: str, **given: Any
+    ) -> Generator[Batch, None, None]:
+        """The stage's batches, from rollouts that go on beside the learner."""
+        limits, state, store = self.parts.config.rollout, self.state, self.store
+
+        def on_taken(taken: Taken) -> None:
+            event = {"stage": name, **taken.to_data()}
+            store.add_event(TAKEN, event, iteration=state.iteration + 1)
+
+        def on_carried_over(positions: Mapping[str, int]) -> None:
+            event = {"stage": name, "groups": dict(positions)}
+            store.add_event("carried_over", event, iteration=state.iteration)
+
+        def on_groups(groups: Sequence[Group], credit: CreditResult) -> None:
+            store.add_credit(groups, credit, iteration=state.iteration + 1)
+
+        return asynchronous_batches(
+            stage,
+            name=name,
+            max_staleness=limits.max_staleness,
+            late_groups=limits.late_groups,
+            version=state.policy_version,
+            known=recorded_takes(store, name),
+            on_taken=on_taken,
+            on_carried_over=on_carried_over,
+            on_groups=on_groups,
+            **given,
+        )
 
     def _runner(
         self,
@@ -255,6 +296,8 @@ class Training:
         self.store.add_event("iteration", event, iteration=state.iteration)
         if done.load is not None:
             load = {"stage": name, "number": done.number, **done.load.to_data()}
+            if done.asynchrony is not None:
+                load["asynchrony"] = done.asynchrony.to_data()
             self.store.add_event("rollout", load, iteration=state.iteration)
         self.trackers.log(of_iteration(done, point), axis="iteration", step=state.iteration)
         shown.iteration(done, point)

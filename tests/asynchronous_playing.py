@@ -10,13 +10,12 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentrl.agents.loop import Agent, Budgets
-from agentrl.asynchronous import Ledger, asynchronous_batches
+from agentrl.asynchronous import Taken, asynchronous_batches
 from agentrl.config import LearnerConfig, ReinforceStage
 from agentrl.core.errors import EngineError
 from agentrl.core.message import Message, ToolSpec
@@ -192,23 +191,34 @@ class Played:
     recorded: Mapping[str, Mapping[int, Trajectory]] = field(default_factory=dict)
     done: int = 0
     version: int = 0
-    ledger: Ledger | None = None
+    known: Sequence[Taken] = ()
     stops_after: int | None = None
     loss: Any = "decoupled"
 
     made: list[Iteration] = field(default_factory=list)
-    ledgers: list[Ledger] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     trained: list[str] = field(default_factory=list)
-    stale: dict[str, int] = field(default_factory=dict)
-    discarded: list[str] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
     carried: dict[str, int] = field(default_factory=dict)
     begun: dict[str, GroupRequest] = field(default_factory=dict)
     stored: dict[str, Trajectory] = field(default_factory=dict)
     seconds: float = 0.0
 
+    @property
+    def stale(self) -> dict[str, int]:
+        """Ages of the groups that were too old, by id."""
+        return {
+            name: age
+            for one in self.made
+            if one.asynchrony
+            for name, age in one.asynchrony.stale.items()
+        }
+
+    @property
+    def discarded(self) -> list[str]:
+        return [name for one in self.made if one.asynchrony for name in one.asynchrony.discarded]
+
     def run(self) -> Played:
-        self.ledger = Ledger(self.places) if self.ledger is None else self.ledger
         with SimulatedThread() as thread:
             engine = TokenEngine(self.version, self.fails)
             learner = TimedLearner(thread, engine, self.update_s, self.version)
@@ -256,11 +266,10 @@ class Played:
             max_staleness=self.bound,
             late_groups=self.late,
             version=self.version,
-            ledger=self.ledger,
+            known=self.known,
+            on_taken=self.taken.append,
             on_groups=self._credited,
             on_iteration=self._iterated,
-            on_stale=lambda group, age: self.stale.update({group.id: age}),
-            on_discarded=lambda group: self.discarded.append(group.id),
             on_carried_over=self.carried.update,
             done=self.done,
             clock=lambda: thread.now_s,
@@ -282,8 +291,6 @@ class Played:
 
     def _iterated(self, done: Iteration) -> bool:
         self.made.append(done)
-        assert self.ledger is not None
-        self.ledgers.append(deepcopy(self.ledger))
         return self.stops_after is not None and len(self.made) >= self.stops_after
 
 

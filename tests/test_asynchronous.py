@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.asynchronous import Ledger
+from agentrl.asynchronous import Ledger, Taken, iteration_of
 from agentrl.core.errors import EpisodeError
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Sample, Trajectory
 from agentrl.rollout.runner import Limits
-from agentrl.rollout.staleness import Settled, oldest_version
-from agentrl.testing.episodes import act, episode, group
+from agentrl.rollout.staleness import oldest_version
 from tests.asynchronous_playing import Played, WaitingFactory, expected_ids, recorded_by
 
 
@@ -261,11 +260,18 @@ def test_abort_retry_and_resume_leave_records_whole_and_lose_and_double_nothing(
         recorded=recorded_by(first),
         done=checkpoint,
         version=checkpoint,
-        ledger=first.ledgers[checkpoint - 1],
+        known=first.taken,
     ).run()
     assert_whole(second)
     assert_every_group_has_one_fate(second)
     assert max([*ages(first), *ages(second)]) <= bound
+    assert_from_no_future(first)
+    assert_from_no_future(second)
+    # What was taken after the checkpoint is taken again, and on record once.
+    again = {one.number: one.trained for one in first.taken[checkpoint:]}
+    for one in second.made[: len(again)]:
+        assert {each.id for each in one.groups} == set(again[one.number])
+    assert [one.number for one in (*first.taken, *second.taken)] == list(range(8))
     if late == "wait":
         assert not first.stale
         assert not second.stale
@@ -277,6 +283,15 @@ def test_abort_retry_and_resume_leave_records_whole_and_lose_and_double_nothing(
     # No episode that had been finished was played again.
     finished = {(one.group_id, one.trial) for one in first.stored.values() if one.failure is None}
     assert not finished & {(one.group_id, one.trial) for one in second.stored.values()}
+
+
+def assert_from_no_future(played: Played) -> None:
+    """Nothing is learnt from before the weights that sampled it."""
+    for one in played.made:
+        for group_ in one.groups:
+            for each in group_.trajectories:
+                versions = [v for sample in samples(each) for v in versions_by_token(sample)]
+                assert max(versions, default=0) <= one.number
 
 
 def fates_of(played: Played, iterations: int) -> list[str]:
@@ -301,23 +316,23 @@ def test_every_trajectory_counts_once_however_long_it_is_and_an_update_is_one_st
         np.testing.assert_allclose(list(shares.values()), np.mean(list(shares.values())))
 
 
-# The ledger
-
-
-def settled(position: int) -> Settled:
-    return Settled(position, group(f"g{position}", episode("e", act("s", 0.0))))
-
-
 def test_a_ledger_knows_what_is_settled_out_of_order() -> None:
-    ledger = Ledger(per_iteration=3)
-    for position in (1, 4, 0):
-        ledger.settle(settled(position))
-    assert (ledger.first, ledger.whole, ledger.count) == (2, 0, 3)
-    assert ledger.settled == {"g0": 0, "g1": 1, "g4": 4}
-    ledger.settle(settled(2))
-    assert (ledger.first, ledger.whole, ledger.count) == (3, 1, 4)
-    assert ledger.settled == {"g4": 4}
-    ledger.settle(settled(3))
-    ledger.settle(settled(5))
-    assert (ledger.first, ledger.whole, ledger.count) == (6, 2, 6)
-    assert ledger.settled == {}
+    ledger = Ledger()
+    ledger.settle((1, 4, 0))
+    assert (ledger.first, ledger.beyond, ledger.count) == (2, {4}, 3)
+    ledger.settle((2,))
+    assert (ledger.first, ledger.beyond, ledger.count) == (3, {4}, 4)
+    ledger.settle((3, 5))
+    assert (ledger.first, ledger.beyond, ledger.count) == (6, set(), 6)
+
+
+def test_what_an_iteration_took_is_plain_data_and_back() -> None:
+    taken = Taken(3, {"a": 1}, {"b": 2}, {"c": 5})
+    assert Taken(**taken.to_data()) == taken
+    assert taken.positions == {"a": 1, "b": 2, "c": 5}
+
+
+def test_a_group_belongs_to_the_iteration_that_would_have_played_it() -> None:
+    played = Played(iterations=4).run()
+    for name, request in played.begun.items():
+        assert iteration_of(request, "stage0") == int(name.split("-")[1])

@@ -38,6 +38,11 @@ class EngineConfig(Section):
 
     name: str = "hf"
     options: dict[str, Any] = Field(default_factory=dict)
+    threads: int = Field(
+        0,
+        ge=0,
+        description="Of a process of its own (rollout.max_staleness above 0); 0: as the learner.",
+    )
 
 
 class SamplingConfig(Section):

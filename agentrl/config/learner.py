@@ -53,7 +53,8 @@ class LearnerConfig(Section):
     adam_beta2: float = Field(0.999, gt=0, lt=1)
     max_grad_norm: float = Field(1.0, gt=0)
     loss: Literal["dapo", "cispo", "loop", "no_ratio", "gspo_token", "cpgd", "decoupled"] = Field(
-        "dapo", description="The objective; docs/explanation/learner.md compares them."
+        "dapo",
+        description="The objective; with rollout.max_staleness above 0 the default is decoupled.",
     )
     epsilon_low: float | None = Field(
         None, gt=0, lt=1, description="Clip below 1; null here and below: the loss's own value."

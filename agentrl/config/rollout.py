@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from agentrl.config.section import Section
@@ -43,6 +45,16 @@ class RolloutConfig(Section):
     )
     straggler_timeout_s: float | None = Field(
         None, gt=0, description="Abandon the rest of a group so long after its quorum."
+    )
+
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        description="Policy versions that samples may be behind the learner; 0: it waits for them.",
+    )
+    late_groups: Literal["wait", "drop"] = Field(
+        "wait",
+        description="Groups that would grow older than that: the learner waits, or they are lost.",
     )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -73,6 +73,19 @@ class RunConfig(Section):
         (), description="Where numbers go as well: tensorboard, wandb. Keys never stand here."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _loss_of_older_samples(cls, data: Any) -> Any:
+        """Where nothing else is asked for, older samples are learnt from with ``decoupled``."""
+        if not isinstance(data, dict) or not _staleness(data.get("rollout")):
+            return data
+        learner = data.get("learner", {})
+        if isinstance(learner, LearnerConfig):
+            learner = learner.model_dump(exclude_unset=True)
+        if not isinstance(learner, dict) or "loss" in learner:
+            return data
+        return {**data, "learner": {**learner, "loss": "decoupled"}}
+
     @model_validator(mode="after")
     def _trackers_differ(self) -> RunConfig:
         names = [one.name for one in self.trackers]
@@ -80,3 +93,10 @@ class RunConfig(Section):
         if twice:
             raise ValueError(f"trackers names {twice[0]} twice: a run has one of each")
         return self
+
+
+def _staleness(rollout: Any) -> Any:
+    """What is given as ``max_staleness``, right or wrong."""
+    if isinstance(rollout, RolloutConfig):
+        return rollout.max_staleness
+    return rollout.get("max_staleness") if isinstance(rollout, dict) else None

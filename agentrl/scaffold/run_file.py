@@ -50,6 +50,7 @@ agent:
 engine:
   name: hf                 # samples in this process, from the very weights that are trained
   options: {context_tokens: 512}
+  # threads: 0             # of its own process (rollout.max_staleness above 0); 0: as the learner
 
 sampling:
   temperature: 1.0
@@ -74,6 +75,8 @@ rollout:                   # limits of the machine; missing one is an infra fail
   # poison_after: 4        # episodes of a task that failed for good set it aside; 0: never
   # quorum: 0              # episodes that a training group needs; 0: whatever finished
   # straggler_timeout_s: null      # abandon the rest of a group so long after its quorum
+  # max_staleness: 0       # above 0: rollouts go on while the learner works, so many versions ahead
+  # late_groups: wait      # or drop: what becomes of groups that would grow older than that
 
 store:
   synchronous: normal      # full: what was played survives a power cut too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -104,15 +104,22 @@ class SqliteStore:
         with self._writing(f"appending trajectory '{trajectory.id}'") as connection:
             writing.insert_trajectory(connection, trajectory, task, iteration, purpose)
 
-    def add_credit(self, groups: Sequence[Group], credit: CreditResult) -> None:
+    def add_credit(
+        self, groups: Sequence[Group], credit: CreditResult, *, iteration: int | None = None
+    ) -> None:
         """Record the advantages and their parts for trajectories already appended.
+
+        Args:
+            groups: What was played.
+            credit: Aligned with it.
+            iteration: Which learns from it; ``None``: the one that its trajectories belong to.
 
         Raises:
             StoreError: a trajectory was never appended, or has credit already.
             DataError: ``credit`` is not aligned with ``groups``.
         """
         with self._writing("recording credit") as connection:
-            writing.insert_credit(connection, groups, credit)
+            writing.insert_credit(connection, groups, credit, iteration)
 
     def add_event(self, kind: str, data: Mapping[str, Any], *, iteration: int = 0) -> None:
         """Record what happened in the run (``evaluation``, ...); ``data`` is JSON-like."""
@@ -140,15 +147,23 @@ class SqliteStore:
                 rows = trained_data(batch, update=stats.update, policy_version=stats.policy_version)
                 writing.insert_event(connection, TRAINED, iteration, rows)
 
-    def forget_training(self, *, iteration: int, event: int) -> None:
+    def forget_training(
+        self, *, iteration: int, event: int, again: Iterable[str] = (), kept: Iterable[str] = ()
+    ) -> None:
         """Drop what a killed run made of its episodes after its last checkpoint.
 
         Credit of iterations after ``iteration`` and the events behind number ``event`` go: they
-        are made again (but not those of kind ``resume`` and ``poisoned``). What was played stays:
-        ``played`` finds it, and nothing is played twice.
+        are made again (but not those of kind ``resume``, ``poisoned`` and ``taken``). What was
+        played stays: ``played`` finds it, and nothing is played twice.
+
+        Args:
+            iteration: The last that is done.
+            event: The last that stays.
+            again: Groups whose credit goes, whatever iteration they belong to.
+            kept: Groups whose credit stays.
         """
         with self._writing(f"going back to iteration {iteration}") as connection:
-            writing.delete_credit_after(connection, iteration)
+            writing.delete_credit_after(connection, iteration, again=again, kept=kept)
             writing.delete_events_after(connection, event)
 
     def flush(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentrl.core.errors import DataError, StoreError
@@ -133,7 +133,10 @@ def _insert_steps(connection: sqlite3.Connection, key: int, trajectory: Trajecto
 
 
 def insert_credit(
-    connection: sqlite3.Connection, groups: Sequence[Group], credit: CreditResult
+    connection: sqlite3.Connection,
+    groups: Sequence[Group],
+    credit: CreditResult,
+    of_iteration: int | None = None,
 ) -> None:
     """Write the credit of every trajectory of ``groups`` and the estimator's metrics."""
     trajectories = [one for group in groups for one in group.trajectories]
@@ -165,7 +168,8 @@ def insert_credit(
         )
         connection.executemany("INSERT INTO step_credit VALUES (?,?,?,?,?)", rows or ())
     if credit.metrics:
-        insert_event(connection, "credit", iteration, credit.metrics)
+        at = iteration if of_iteration is None else of_iteration
+        insert_event(connection, "credit", at, credit.metrics)
 
 
 def _credit_rows(
@@ -214,20 +218,33 @@ def insert_event(connection: sqlite3.Connection, kind: str, iteration: int, data
     )
 
 
-def delete_credit_after(connection: sqlite3.Connection, iteration: int) -> None:
-    """Remove the credit of later iterations; their trajectories stay, without any."""
+def delete_credit_after(
+    connection: sqlite3.Connection,
+    iteration: int,
+    *,
+    again: Iterable[str] = (),
+    kept: Iterable[str] = (),
+) -> None:
+    """Remove the credit of later iterations; their trajectories stay, without any.
+
+    Of the groups in ``again`` it is removed as well, and of those in ``kept`` it stays.
+    """
     later = (
         "SELECT trajectories.key FROM trajectories JOIN groups ON groups.key = group_key"
-        " WHERE iteration > ? AND takes_part IS NOT NULL"
+        " WHERE takes_part IS NOT NULL AND (groups.id IN (SELECT value FROM json_each(?))"
+        " OR iteration > ? AND groups.id NOT IN (SELECT value FROM json_each(?)))"
     )
-    connection.execute(f"DELETE FROM step_credit WHERE trajectory IN ({later})", (iteration,))
-    connection.execute(
-        f"UPDATE trajectories SET takes_part = NULL WHERE key IN ({later})", (iteration,)
-    )
+    values = (to_text(list(again)), iteration, to_text(list(kept)))
+    connection.execute(f"DELETE FROM step_credit WHERE trajectory IN ({later})", values)
+    connection.execute(f"UPDATE trajectories SET takes_part = NULL WHERE key IN ({later})", values)
 
 
 def delete_events_after(connection: sqlite3.Connection, sequence: int) -> None:
-    """Remove the events behind number ``sequence``, save those about resuming and the machine."""
+    """Remove the events behind number ``sequence``, save those about resuming and the machine.
+
+    What an iteration took out of complete groups stays too: it takes the same again.
+    """
     connection.execute(
-        "DELETE FROM events WHERE sequence > ? AND kind NOT IN ('resume', 'poisoned')", (sequence,)
+        "DELETE FROM events WHERE sequence > ? AND kind NOT IN ('resume', 'poisoned', 'taken')",
+        (sequence,),
     )

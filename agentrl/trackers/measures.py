@@ -35,6 +35,8 @@ def of_iteration(done: Iteration, point: CurvePoint) -> dict[str, float]:
     if done.load is not None:
         known |= dict(_flat("rollout", done.load.to_data()))
         known |= dict(_flat("rollout/share", shares(done.load.counts.timings)))
+    if done.asynchrony is not None:
+        known |= dict(_flat("asynchrony", done.asynchrony.measures()))
     return _numbers(known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -48,6 +49,8 @@ def load_lines(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "episodes", ", ".join(words)
     if data.get("play_s"):
         yield "engine", ", ".join(_engine(data))
+    if data.get("asynchrony"):
+        yield "staleness", ", ".join(_asynchrony(data["asynchrony"]))
     spent = shares(data)
     if spent:
         yield "steps", ", ".join(f"{name} {share:.0%}" for name, share in spent.items() if share)
@@ -56,6 +59,17 @@ def load_lines(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         listed = [f"{cause} {count:,}" for cause, count in causes[:MOST_CAUSES]]
         left = sum(count for _, count in causes[MOST_CAUSES:])
         yield "failures", ", ".join(listed + ([f"others {left:,}"] if left else []))
+
+
+def _asynchrony(data: Mapping[str, Any]) -> Iterator[str]:
+    """Of ``Asynchrony.to_data``: how old the groups were, and how well the time was used."""
+    for age, count in sorted(Counter(data["ages"].values()).items()):
+        yield f"{count:,} group{'s' * (count != 1)} of age {age}"
+    if data["stale"]:
+        yield f"{len(data['stale']):,} dropped as too old"
+    yield f"the learner waited {data['waited_s']:.1f} s"
+    if data["overlap"] is not None:
+        yield f"the engine computed in {data['overlap']:.0%} of the updates' time"
 
 
 def _engine(data: Mapping[str, Any]) -> Iterator[str]:
