@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from agentrl.assembly import assemble, open_new_run, tasks_of
+from agentrl.assembly import Parts, assemble, open_new_run, tasks_of
+from agentrl.completions.usage import Usage
 from agentrl.config import RunConfig
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Trajectory
@@ -43,6 +44,7 @@ def evaluate(
             work = evaluate_panel(runner, panel, trials=trials, seed=seed, name="evaluate")
             report = parts.loop.run(work)
     console.print(success_table(report))
+    _show_usage(parts, console)
     return report
 
 
@@ -76,6 +78,7 @@ def rollout(
         "sampled_tokens": sum(one.sampled_tokens for one in played),
         "seconds": seconds,
     }
+    _show_usage(parts, console)
     console.print(
         f"{summary['episodes']} episodes, {summary['succeeded']} succeeded, "
         f"{summary['infra_failures']} infra failures, {seconds:.1f} s. "
@@ -83,3 +86,16 @@ def rollout(
         highlight=False,
     )
     return summary
+
+
+def _show_usage(parts: Parts, console: Console) -> None:
+    """What an engine that is paid for has used."""
+    usage = getattr(parts.agent.engine, "usage", None)
+    if not isinstance(usage, Usage):
+        return
+    unsaid = f", {usage.uncounted:,} answers not counted" if usage.uncounted else ""
+    console.print(
+        f"{usage.requests:,} answers of the endpoint, {usage.prompt_tokens:,} + "
+        f"{usage.completion_tokens:,} tokens{unsaid}, cost {usage.cost:.4g}",
+        highlight=False,
+    )

@@ -153,7 +153,7 @@ class CompletionClient:
             try:
                 # Raw, because an endpoint that is none may answer anything at all.
                 answered = await client.chat.completions.with_raw_response.create(**request)
-                text = answered.text()
+                text = answered.http_response.text
             except library.APIStatusError as error:
                 raise self._refused(error) from None
             except library.APIConnectionError as error:
@@ -206,6 +206,8 @@ class CompletionClient:
                 api_key=self._key or "none",
                 timeout=self._timeout_s,
                 max_retries=self._retries,
+                # Not the library's own, which complains where nobody closes it.
+                http_client=self._library.DefaultAsyncHttpxClient(timeout=self._timeout_s),
             )
             self._loop, self._room = loop, asyncio.Semaphore(self._concurrency)
             self._next_at = 0.0
