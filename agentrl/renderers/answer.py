@@ -11,15 +11,14 @@ from agentrl.renderers.encoding import TextEncoder
 __all__ = ["THINK_CLOSE", "THINK_OPEN", "join_reasoning", "read_answer", "split_reasoning"]
 
 
-def split_reasoning(text: str, *, opened: bool | None = False) -> tuple[str | None, str] | None:
+def split_reasoning(text: str, *, opened: bool = False) -> tuple[str | None, str] | None:
     """Split ``<think>reasoning</think>content``.
 
     Only a block at the very beginning is the model's thinking; later ``<think>`` is content.
 
     Args:
         text: Answer without control tokens.
-        opened: The prompt already ended with an open ``<think>``; ``None``: it may have, and a
-            closing tells.
+        opened: The prompt already ended with an open ``<think>``.
 
     Returns:
         (reasoning, content), stripped; reasoning is ``None`` if there is no block or an empty one.
@@ -28,7 +27,7 @@ def split_reasoning(text: str, *, opened: bool | None = False) -> tuple[str | No
     body = text.lstrip()
     if body.startswith(THINK_OPEN):
         body = body[len(THINK_OPEN) :]
-    elif not opened and not (opened is None and THINK_CLOSE in body):
+    elif not opened:
         return None, text.strip()
     reasoning, closing, content = body.partition(THINK_CLOSE)
     return (reasoning.strip() or None, content.strip()) if closing else None
@@ -46,7 +45,7 @@ def read_answer(
     *,
     encoder: TextEncoder,
     stop_token_ids: Collection[int],
-    think_opened: bool | None = False,
+    think_opened: bool = False,
 ) -> Message | ParseFailure:
     """The assistant message in sampled ids.
 

@@ -79,7 +79,7 @@ class ChatRenderer:
         eos = getattr(tokenizer, "eos_token_id", None)
         ends = [*self._closings.values(), *([] if eos is None else [int(eos)])]
         self._stops = tuple(dict.fromkeys(ends))
-        self._think_opened = self._find_think_opened()
+        self._think_opened = self._template.opening.rstrip().endswith(THINK_OPEN)
 
     @property
     def append_only(self) -> bool:
@@ -181,12 +181,3 @@ class ChatRenderer:
                 "be told from what follows; use a template of the ChatML kind"
             )
         return closing
-
-    def _find_think_opened(self) -> bool | None:
-        """Whether prompts end inside an open thought; ``None``: some do."""
-        tool = Message("tool", "what it gave", tool_call_id="call_0")
-        ends = {
-            self._template.text_after_answer([one]).rstrip().endswith(THINK_OPEN)
-            for one in (ASKED, tool)
-        }
-        return ends.pop() if len(ends) == 1 else None

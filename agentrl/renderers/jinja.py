@@ -25,7 +25,8 @@ class JinjaTemplate:
 
     Args:
         tokenizer: A fast tokenizer of transformers.
-        template: ``None``: its own. A name of ``shipped_templates``, or a file.
+        template: ``None``: its own. Else the name of one of several that it has, a name of
+            ``shipped_templates``, or a file.
         options: Variables of the template.
         date: What a template that writes today's date gets. ``None``: the day it first asks, and
             then always that one, so that midnight changes no prompt.
@@ -141,17 +142,18 @@ def _day(date: str | datetime.date) -> datetime.date:
 
 
 def _find(tokenizer: Any, template: str | Path | None) -> tuple[str, str]:
-    if template is not None:
-        shipped = shipped_templates()
-        file = shipped.get(str(template), Path(template))
-        try:
-            return str(template), file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"cannot read the chat template '{template}': {error}"
-                f"{nearest(str(template), shipped)}; with agentrl come: {', '.join(shipped)}"
-            ) from error
     name = str(getattr(tokenizer, "name_or_path", "") or "this tokenizer")
+    own = getattr(tokenizer, "chat_template", None)
+    named: Mapping[str, str] = own if isinstance(own, Mapping) else {}
+    if template is not None and str(template) in named:
+        return f"{name}: {template}", named[str(template)]
+    if template is not None:
+        return str(template), _read(template, named)
+    if named and "default" not in named:
+        raise ConfigError(
+            f"'{name}' has several chat templates ({', '.join(named)}) and none that is called "
+            "'default': name one in agent.renderer.options.template"
+        )
     try:
         return name, str(tokenizer.get_chat_template())
     except (AttributeError, ValueError) as error:
@@ -159,4 +161,17 @@ def _find(tokenizer: Any, template: str | Path | None) -> tuple[str, str]:
             f"'{name}' has no chat template of its own; give agent.renderer.options.template a "
             f"Jinja file or a template that comes with agentrl ({', '.join(shipped_templates())}), "
             "or use renderer 'plain' with a tiny model"
+        ) from error
+
+
+def _read(template: str | Path, named: Mapping[str, str]) -> str:
+    shipped = shipped_templates()
+    try:
+        return shipped.get(str(template), Path(template)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        own = f"; the tokenizer has: {', '.join(named)}" if named else ""
+        raise ConfigError(
+            f"cannot read the chat template '{template}': {error}"
+            f"{nearest(str(template), [*shipped, *named])}; with agentrl come: "
+            f"{', '.join(shipped)}{own}"
         ) from error

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.core.errors import ConfigError
+from agentrl.renderers.answer import THINK_OPEN
 from agentrl.renderers.jinja import JinjaTemplate
 
 __all__ = ["Treatment", "treatment_of"]
@@ -38,6 +39,7 @@ class Treatment:
         joined: Pairs of roles that it does not take one after the other: the second message is
             added to the first, after an empty line.
         short_ids: It wants ids of calls of nine letters and digits.
+        why_no_tool: Why results of tools are not shown as such, if they are not.
     """
 
     parts: bool = False
@@ -47,6 +49,7 @@ class Treatment:
     tool: bool = True
     joined: frozenset[tuple[str, str]] = frozenset()
     short_ids: bool = False
+    why_no_tool: str = "shows no results of tools"
 
     def arrange(
         self, messages: Sequence[dict[str, Any]], *, first: bool = True
@@ -78,7 +81,7 @@ class Treatment:
         if not self.system:
             yield "knows no system message: it is put before the first message of the user"
         if not self.tool:
-            yield "shows no results of tools: they are shown as messages of the user"
+            yield f"{self.why_no_tool}: they are shown as messages of the user"
         if self.joined:
             pairs = ", ".join(f"{one} after {other}" for other, one in sorted(self.joined))
             yield f"wants roles to alternate: messages in a row are joined into one ({pairs})"
@@ -128,7 +131,10 @@ class _Trial:
             self._refuse([_ASKED, _SAID], "what the assistant said")
         system = {"role": "system", "content": "the instruction"}
         short_ids = self._tool_with(_call_id(short=True)) and not self._tool_with(_call_id())
-        tool = self._tool_with(_call_id(short=short_ids))
+        shown = self._tool_with(_call_id(short=short_ids))
+        # An answer that begins inside a thought must be told from one that does not.
+        tool = shown and self._thinks_alike(_call_id(short=short_ids))
+        why = "begins a thought after a user's message and none after results of tools"
         later_system = self._shown([_ASKED, _SAID, system])
         return Treatment(
             parts=self._parts,
@@ -138,7 +144,16 @@ class _Trial:
             tool=tool,
             joined=self._joined(tool, later_system, short_ids),
             short_ids=short_ids,
+            **({"why_no_tool": why} if shown and not tool else {}),
         )
+
+    def _thinks_alike(self, call_id: str) -> bool:
+        """Whether a result of a tool is followed by an open thought if a user's message is."""
+        ends = [
+            (self._template.attempt(self._as_parts(messages, None), opening=True) or "").rstrip()
+            for messages in ([_ASKED], [_ASKED, _SAID, _result("the result", call_id)])
+        ]
+        return ends[0].endswith(THINK_OPEN) == ends[1].endswith(THINK_OPEN)
 
     def _reasoning_key(self) -> str | None:
         for key in ("reasoning_content", "thinking", "reasoning"):

@@ -339,7 +339,7 @@ def test_what_is_harmless_is_said() -> None:
     assert "content as a list of parts" in said("smolvlm")
     assert "closes an answer with the token that opens the next turn" in said("glm4moe")
     assert "closes an answer with <|END_RESPONSE|> and <|END_OF_TURN_TOKEN|>" in said("cohere2")
-    assert "opens no turn after results of tools" in said("deepseekv3")
+    assert "and none after results of tools: they are shown as messages" in said("deepseekv3")
     assert "control token and not read as thinking: leave thinking off" in said("gemma4_v5")
     assert renderer("qwen2_5").treatments == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import json
 from collections.abc import Callable
@@ -12,11 +13,11 @@ import pytest
 
 from agentrl.agents.tool_calls import read_calls
 from agentrl.core.errors import ConfigError
-from agentrl.core.message import Message, ToolCall, ToolSpec
+from agentrl.core.message import Message, ParseFailure, ToolCall, ToolSpec
 from agentrl.dialects.choice import choose_dialect
 from agentrl.renderers.chat import ChatRenderer
 from agentrl.renderers.jinja import JinjaTemplate
-from agentrl.testing.chat_families import family_of, family_tokenizer
+from agentrl.testing.chat_families import family_of, family_tokenizer, template_files
 from agentrl.testing.contract import assert_contract
 from agentrl.testing.contracts.renderer import CHECKS
 
@@ -96,6 +97,7 @@ def test_mistrals_kind_says_what_moves_and_what_is_done(make: Callable[..., Chat
     (treatment,) = renderer.treatments
     assert "nine letters and digits: other ids are replaced by a hash" in treatment
     assert "shows no results" not in treatment
+    assert any("opens no turn after results of tools" in one for one in renderer.notes)
 
 
 def test_mistrals_tools_and_instruction_stay_in_the_first_message(
@@ -193,8 +195,6 @@ def test_a_call_that_our_template_writes_is_read_in_the_dialect_that_it_shows() 
 
 
 def test_glm_ends_an_answer_with_the_token_that_opens_the_next_turn() -> None:
-    from agentrl.testing.chat_families import template_files
-
     tokenizer = family_tokenizer("glm4moe")
     renderer = ChatRenderer(tokenizer, template=template_files()["glm4moe"])
     ids = tokenizer.convert_tokens_to_ids(["<|user|>", "<|observation|>", "<|endoftext|>"])
@@ -209,18 +209,20 @@ def test_glm_ends_an_answer_with_the_token_that_opens_the_next_turn() -> None:
     assert renderer.encode_action(Message("assistant", "done"))[-1] == ids[0]
 
 
-def test_after_results_of_tools_an_answer_may_go_on_without_an_opening() -> None:
-    from agentrl.testing.chat_families import template_files
-
+def test_every_prompt_begins_a_thought_or_none_does() -> None:
+    # The template writes <think> after a user's message and nothing after a tool's result: whether
+    # an answer begins inside a thought could not be told, so results are shown as the user's.
     renderer = ChatRenderer(family_tokenizer("deepseekv3"), template=template_files()["deepseekv3"])
+    opening = "<｜User｜>x<｜Assistant｜><think>\n"
+    for message in (Message("user", "x"), result("x")):
+        assert renderer.decode(renderer.extend([message], closed=True)) == opening
+    (treatment,) = renderer.treatments
+    assert "begins a thought after a user's message and none after results of tools" in treatment
     stop = renderer.stop_token_ids[0]
-    for text, expected in (
-        ("why\n</think>\n\ngo", Message("assistant", "go", reasoning="why")),
-        ("go", Message("assistant", "go")),
-        ("<think>why</think>go", Message("assistant", "go", reasoning="why")),
-    ):
-        ids = family_tokenizer("deepseekv3").encode(text, add_special_tokens=False)
-        assert renderer.parse([*ids, stop]) == expected
+    ids = family_tokenizer("deepseekv3").encode("<action>go", add_special_tokens=False)
+    unclosed = renderer.parse([*ids, stop])
+    assert isinstance(unclosed, ParseFailure)
+    assert unclosed.kind == "unclosed_think"
 
 
 DATED = (
@@ -310,3 +312,16 @@ def test_a_role_that_a_template_does_not_know_is_named(make: Callable[..., ChatR
     first = [Message("assistant", "b"), Message("user", "a")]
     with pytest.raises(ConfigError, match=r"\(assistant, user\): user and assistant must take tur"):
         renderer.start(first)
+
+
+def test_a_tokenizer_with_several_templates_is_asked_for_one_by_name() -> None:
+    tokenizer = copy.deepcopy(family_tokenizer("qwen"))
+    qwen = template_files()["qwen2_5"].read_text(encoding="utf-8")
+    tokenizer.chat_template = {"tool_use": qwen, "rag": SMOLLM2}
+    with pytest.raises(ConfigError, match=r"several chat templates \(tool_use, rag\) and none"):
+        ChatRenderer(tokenizer)
+    assert ChatRenderer(tokenizer, template="tool_use").report.shows_tools
+    with pytest.raises(ConfigError, match=r"'tool_us'; did you .*\?.*the tokenizer has: tool_use"):
+        ChatRenderer(tokenizer, template="tool_us")
+    tokenizer.chat_template = {"tool_use": qwen, "default": SMOLLM2}
+    assert not ChatRenderer(tokenizer).report.shows_tools
