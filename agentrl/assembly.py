@@ -15,7 +15,15 @@ from typing import Any
 
 from agentrl.agents.gate import EngineGate
 from agentrl.agents.loop import Agent, Budgets, Deadlines
-from agentrl.config import AgentConfig, LearnerConfig, PluginConfig, RunConfig, TinyModelConfig
+from agentrl.completions.written import text_ids
+from agentrl.config import (
+    NO_WEIGHTS,
+    AgentConfig,
+    LearnerConfig,
+    PluginConfig,
+    RunConfig,
+    TinyModelConfig,
+)
 from agentrl.core.errors import ConfigError, nearest
 from agentrl.core.message import Message
 from agentrl.core.protocols import Demonstrator, EnvFactory, Learner, Memory
@@ -230,9 +238,10 @@ def assemble(
     """
     # Before torch is loaded: what is wrong with the environment is said at once.
     factory = factory or make_factory(config)
-    from agentrl.models.loading import use_threads
+    if config.model.path != NO_WEIGHTS:
+        from agentrl.models.loading import use_threads
 
-    use_threads(config.threads or (1 if config.deterministic else _physical_cores()))
+        use_threads(_threads(config)[0])
     stall_s, teardown_s = _stall_s(config), config.rollout.close_timeout_s + TEARDOWN_S
     owned = _closed_at_the_end(factory)
     with owned, LoopThread(give_up_s=stall_s, teardown_s=teardown_s) as loop:
@@ -279,8 +288,7 @@ def _engine(config: RunConfig, model: Any) -> Any:
     from agentrl.engines.hf.hosted import hosted
 
     verify("engine", engine.name, options, ("model",))
-    threads = engine.threads or config.threads or _physical_cores()
-    return hosted(model, threads=threads, **options)
+    return hosted(model, threads=_threads(config)[1], **options)
 
 
 def _deadlines(config: RunConfig) -> Deadlines:
@@ -340,7 +348,9 @@ def _fit_tools(factory: EnvFactory, tokenizer: Any, agent: Agent) -> None:
         told = [Message("system", agent.system_prompt)] if agent.system_prompt else []
         agent.renderer.start([*told, Message("user", ".")], tools)
     fit = getattr(factory, "fit_to", None)
-    if fit is not None:
+    if fit is not None and tokenizer is None:
+        fit(lambda text: len(text_ids(text)), agent.budgets.max_tokens)
+    elif fit is not None:
         encoder = TextEncoder(tokenizer)
         fit(lambda text: len(encoder.encode_text(text)), agent.budgets.max_tokens)
 
@@ -353,14 +363,21 @@ def _memory_maker(memory: PluginConfig) -> Callable[[], Memory]:
 
 
 def _model(config: RunConfig, factory: EnvFactory, saved: Path | None) -> tuple[Any, Any]:
-    """The model as it is before any training, and its tokenizer (``saved``, if there is one)."""
+    """The model as it is before any training, and its tokenizer (``saved``, if there is one).
+
+    Both ``None`` where the engine brings a model that is not ours.
+    """
+    if config.model.path == NO_WEIGHTS:
+        return None, None
     from agentrl.models.loading import load_model, load_tokenizer
     from agentrl.models.tiny import tiny_policy
     from agentrl.models.tokenizer import train_tokenizer
 
     if config.model.create is None:
-        path = str(config.model.path)
-        model = load_model(path, dtype=config.model.dtype, device=config.model.device)
+        path, device = str(config.model.path), config.model.device
+        if config.deterministic and device == "auto":
+            device = "cpu"  # where bits are the same each time
+        model = load_model(path, dtype=config.model.dtype, device=device)
         return model, load_tokenizer(path)
     create = config.model.create
     if saved is not None:
@@ -395,6 +412,17 @@ def _texts(config: RunConfig, factory: EnvFactory, create: TinyModelConfig) -> I
             yield from (message.content for message in shown.observation.messages)
             calls = bool(shown.action.tool_calls)
             yield format_call(written, shown.action) if calls else shown.action.content
+
+
+def _threads(config: RunConfig) -> tuple[int, int]:
+    """Threads of this process, and of the engine's where it has one: they share the cores."""
+    if config.deterministic:
+        return config.threads or 1, 0
+    cores = _physical_cores()
+    if not config.rollout.max_staleness:
+        return config.threads or cores, 0
+    engine = config.engine.threads or max(1, cores // 2)
+    return config.threads or max(1, cores - engine), engine
 
 
 def _physical_cores() -> int:
