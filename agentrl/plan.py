@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentrl.config import CloneStage, ReinforceStage, RunConfig
 
 __all__ = ["beginning", "episodes_of", "evaluation_words", "model_words", "stage_words"]
@@ -15,9 +17,10 @@ def beginning(config: RunConfig) -> str:
 
 def model_words(config: RunConfig) -> str:
     """The policy."""
-    create = config.model.create
+    create, path = config.model.create, config.model.path
     if create is None:
-        return str(config.model.path)
+        here = str(path).startswith("builtin:") or Path(str(path)).expanduser().is_dir()
+        return str(path) if here else f"{path} (from the hub or its cache)"
     return f"a new tiny model ({create.layers} layers, width {create.hidden_size})"
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "discard_run_directory",
     "open_run_directory",
     "read_manifest",
+    "refuse_taken",
 ]
 
 CONFIG_FILE = "config.yaml"
@@ -44,8 +45,7 @@ def create_run_directory(config: RunConfig, *, command: str = "train") -> Path:
     """
     path = config.run_dir
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(_taken(path))
+        refuse_taken(path)
         path.mkdir(parents=True, exist_ok=True)
         resolved = config.model_dump(mode="json")
         manifest = json.dumps(_manifest(command) | {"config": resolved}, indent=2) + "\n"
@@ -61,6 +61,20 @@ def create_run_directory(config: RunConfig, *, command: str = "train") -> Path:
     except OSError as error:
         raise ConfigError(f"cannot write run_dir '{path}': {error.strerror}") from None
     return path
+
+
+def refuse_taken(path: Path) -> None:
+    """Refuse a place where a new run cannot be written.
+
+    Raises:
+        ConfigError: it holds anything already, or it cannot be written.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(_taken(path))
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written" if there.is_dir() else "is a file"
+        raise ConfigError(f"cannot write run_dir '{path}': '{there}' {why}")
 
 
 def open_run_directory(path: Path, *, command: str = "train") -> RunConfig:

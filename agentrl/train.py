@@ -41,7 +41,7 @@ def train(config: RunConfig, *, console: Console) -> RunReport:
         ConfigError: the run cannot work; nothing was written.
         AgentRLError: whatever stopped the run; ``resume`` goes on with it.
     """
-    factory = check_training(config)
+    factory = check_training(config, new=True)
     run_dir = create_run_directory(config)
     progress = Progress(console)
     progress.note(beginning(config))

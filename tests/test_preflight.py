@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,10 @@ from agentrl.train import train
 RL = "stages=[{kind: rl, iterations: 1, tasks_per_iteration: 2, group_size: 2}]"
 
 
+EXISTING = ("model.create=null", "model.path=builtin:alfworld-tiny")
+SCRIPTED = ("engine={name: scripted, options: {script: [[1]]}}",)
+
+
 class NoExpert:
     """The toy environment without its expert."""
 
@@ -38,6 +43,17 @@ class NoExpert:
 
     async def make(self, task: Task, *, seed: int) -> CorridorEnv:
         return await self._inside.make(task, seed=seed)
+
+
+class Closing(ToyFactory):
+    """Says when it is closed."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(max_rooms=3, max_steps=6)
+        self._log = Path(log)
+
+    async def aclose(self) -> None:
+        self._log.write_text("closed")
 
 
 class Fixed:
@@ -95,7 +111,7 @@ def test_credit_that_compares_across_groups_may_have_groups_of_one(tmp_path: Pat
             "no annotator of the stage gives them (step_teacher_logprobs or episode_teacher",
         ),
         (["deterministic=true", "threads=2"], "deterministic needs one thread, got threads=2"),
-        (["deterministic=true", "model.device=auto"], "deterministic holds on a CPU only"),
+        (["deterministic=true", "model.device=cuda"], "deterministic holds on a CPU only"),
         (["deterministic=true", "engine.options.deterministic=false"], "remove one"),
         (["evaluation.tasks=5"], "split 'test' of environment 'toy' has 4 tasks, and 5 are wanted"),
         (["evaluation.validation_tasks=99"], "split 'validation' of environment 'toy' has"),
@@ -125,15 +141,74 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
     assert text.count("\n- ") == 2
 
 
+def test_faults_of_every_kind_are_said_together_and_once(tmp_path: Path) -> None:
+    taken = tmp_path / "run"
+    taken.mkdir()
+    (taken / "thesis.txt").touch()
+    config = tiny_run(
+        taken,
+        [
+            *("agent.max_tokens=4", "env.test_split=tset", "engine.name=hff"),
+            *("agent.renderer.name=plane", "agent.memory={name: window, options: {stepz: 2}}"),
+            *("stages.1.credit.name=gigp", "stages.1.strategies=[{name: adaptiv}]"),
+            *("trackers=[{name: tensorbord}]", "evaluation.validation_tasks=99"),
+            "learner.distillation={}",
+        ],
+    )
+    with pytest.raises(ConfigError) as caught:
+        train(config, console=Console(quiet=True))
+    text = str(caught.value)
+    heading, *said = text.split("\n- ")
+    assert heading == "this run cannot work:"
+    for words in (
+        "already holds files that are not a run's",
+        "agent.max_tokens=4 (prompt and answer",
+        "did you mean 'test'?",
+        "did you mean 'hf'?",
+        "did you mean 'plain'?",
+        "has no option 'stepz'",
+        "did you mean 'gigpo'?",
+        "did you mean 'adaptive'?",
+        "did you mean 'tensorboard'?",
+        "and 99 are wanted",
+        "draws towards a teacher's log-probabilities",
+    ):
+        assert sum(words in one for one in said) == 1, (words, text)
+    assert len(said) == 11
+
+
+def test_a_factory_that_was_made_is_closed_if_the_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    plugin = "env={name: 'tests.test_preflight:Closing', options: {log: '%s'}}" % (tmp_path / "log")
+    assert "leaves no room" in refusal(tmp_path / "run", plugin, "agent.max_tokens=4")
+    assert (tmp_path / "log").read_text() == "closed"
+
+
+def test_a_place_that_cannot_hold_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = f"cannot write run_dir '{tmp_path}/file/run': '{tmp_path}/file' is a file"
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        check_training(tiny_run(tmp_path / "file" / "run"), new=True)
+    check_training(tiny_run(tmp_path / "new" / "run"), new=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_deterministic_run_takes_the_cpu_by_itself(tmp_path: Path) -> None:
+    check_training(tiny_run(tmp_path / "run", ["deterministic=true", "model.device=auto"]))
+
+
 def test_cloning_needs_an_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
     plugin = ("env={name: 'tests.test_preflight:NoExpert'}",)
     assert "(clone) needs an expert" in refusal(tmp_path / "run", *plugin)
-    check_training(tiny_run(tmp_path / "run", [*plugin, RL]))
+    assert "trains a tokenizer on an expert's episodes" in refusal(tmp_path / "run", *plugin, RL)
+    check_training(tiny_run(tmp_path / "run", [*plugin, RL, *EXISTING]))
 
 
 def test_a_narrowed_distribution_is_fine_for_playing(tmp_path: Path) -> None:
-    check_playing(tiny_run(tmp_path / "run", ["sampling.top_p=0.9", "engine.name=scripted"]))
+    check_playing(tiny_run(tmp_path / "run", ["sampling.top_p=0.9", *SCRIPTED]))
     with pytest.raises(ConfigError, match="leaves no room"):
         check_playing(tiny_run(tmp_path / "run", ["agent.max_tokens=4"]))
     with pytest.raises(ConfigError, match="no split 'tset'; did you mean 'test'"):
@@ -175,7 +250,11 @@ def test_missing_and_damaged_games_are_named(tmp_path: Path) -> None:
         ((), 2, "already holds files that are not a run's; nothing was overwritten"),
         (("run_dri=x",), 2, "unknown key 'run_dri'; did you mean 'run_dir'?"),
         (("run_dir=other", "sampling.top_k=5"), 2, "this run cannot work"),
-        (("run_dir=other", "env={name: alfworld, options: {source: nowhere}}"), 1, "it does not exist"),
+        (
+            ("run_dir=other", "env={name: alfworld, options: {source: nowhere}}"),
+            1,
+            "it does not exist",
+        ),
     ],
 )
 def test_the_command_line_refuses_at_once_without_loading_torch(
@@ -209,9 +288,11 @@ def test_a_test_panel_that_holds_training_tasks_is_refused(
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
     plugin = "env={name: 'tests.test_preflight:SameTasksEverywhere'}"
-    config = tiny_run(tmp_path / "run", (plugin, RL))
-    with pytest.raises(DataError, match="what is trained on measures nothing"):
+    config = tiny_run(tmp_path / "run", (plugin, RL, *EXISTING))
+    with pytest.raises(DataError, match="what is trained on measures nothing") as caught:
         check_training(config)
+    for split in ("validation", "test"):
+        assert f"split '{split}' are also in 'train'" in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 

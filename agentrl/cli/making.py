@@ -67,16 +67,28 @@ def new(
 
 @app.command(rich_help_panel="Make")
 def check(
-    kind: Annotated[str, typer.Argument(help="env, engine, credit, ...", autocompletion=_kinds)],
+    kind: Annotated[
+        str, typer.Argument(help="env, engine, credit, ..., or run.", autocompletion=_kinds)
+    ],
     name: Annotated[
-        str, typer.Argument(help="Plug-in name or module:attr.", autocompletion=_names)
+        str,
+        typer.Argument(help="Plug-in name or module:attr; a run file.", autocompletion=_names),
     ],
     options: Annotated[
-        list[str], typer.Argument(metavar="[KEY=VALUE]...", help="The part's own options.")
+        list[str],
+        typer.Argument(metavar="[KEY=VALUE]...", help="The part's own options; overrides."),
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Run the contract suite of its kind on a plug-in and say in words what is wrong."""
+    """Run the contract suite of its kind on a plug-in and say in words what is wrong.
+
+    The kind run checks a run file, as train --dry-run does.
+    """
+    if kind == "run":
+        from agentrl.cli.running import show_plan
+
+        show_plan(Path(name), options, as_json)
+        return
     from agentrl.testing.checking import check_plugin
 
     findings = check_plugin(kind, name, options)

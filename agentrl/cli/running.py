@@ -39,21 +39,26 @@ def train(
             f"'{config}' is a directory, and a run file is expected. To go on with a run: "
             f"agentrl train --resume {config}"
         )
-    run = load_config(config, overrides)
     if dry_run:
-        from agentrl.cli.dry_run import plan
-
-        planned = plan(run)
-        if as_json:
-            print_json(planned)
-        else:
-            planned.show(console())
+        show_plan(config, overrides, as_json)
         return
     from agentrl.train import train as start
 
-    report = start(run, console=console(as_json))
+    report = start(load_config(config, overrides), console=console(as_json))
     if as_json:
         print_json(report.to_data())
+
+
+def show_plan(file: Path, overrides: list[str], as_json: bool) -> None:
+    """Check a run file, and print what the run would do."""
+    from agentrl.cli.dry_run import plan
+    from agentrl.config import load_config
+
+    planned = plan(load_config(file, overrides))
+    if as_json:
+        print_json(planned)
+    else:
+        planned.show(console())
 
 
 def _resume(run_dir: Path, overrides: list[str], dry_run: bool, as_json: bool) -> None:

@@ -137,7 +137,7 @@ def test_a_dry_run_finds_every_problem_at_once(
     )
     assert ended.code == 2
     for words in (
-        "holds files already",
+        "already holds files that are not a run's",
         "did you mean 'test'?",
         "has 84 tasks, and 1000 are wanted",
         "did you mean 'hf'?",

@@ -36,6 +36,9 @@ def test_dry_run(agentrl: Agentrl, tmp_path: Path) -> None:
     planned = agentrl("train", file, "--dry-run", "--json", f"run_dir={tmp_path / 'new'}").json()
     assert planned["tasks"] == {"train": 274, "validation": 84, "test": 82}
     assert planned["episodes"] == 16 * 16 * 8
+    checked = agentrl("check", "run", file, f"run_dir={tmp_path / 'new'}", "--json").json()
+    assert checked == planned
+    assert agentrl("check", "run", file, "env.name=toi").code == 2
     assert not (tmp_path / "new").exists()
 
 
