@@ -306,6 +306,13 @@ def _tool_notes(template: ChatTemplate) -> Iterator[str]:
         yield f"writes results of tools inside a turn of the user{shared}"
     if not one.endswith(template.opening):
         yield "opens no turn after results of tools: the answer goes on behind them"
+    try:
+        template.text([_ASKED, _ANSWER, results[0], _ANSWER, results[1]], opening=True)
+    except ConfigError:
+        yield (
+            "refuses results of tools after an answer whose calls stand in its text: such a "
+            "conversation, rendered anew, is put together from its parts"
+        )
 
 
 def _try_text(

@@ -310,6 +310,35 @@ def test_where_history_is_rewritten_a_segment_begins_and_is_trained_as_sampled(
                 assert segment.token_ids[start:end] == tuple(answer)
 
 
+thoughts = st.one_of(st.none(), words)
+
+
+@settings(max_examples=4, deadline=None)
+@given(rounds=st.lists(st.tuples(words, thoughts, replies), min_size=2, max_size=3))
+@pytest.mark.parametrize("template", REWRITE)
+def test_every_step_is_in_one_segment_with_the_prompt_it_was_sampled_from(
+    template: str, rounds: list[tuple[str, str | None, list[Message]]]
+) -> None:
+    whole = renderer(template, "template")
+    inside = "</think>" not in whole.decode(whole.start(TASK))
+    stop = whole.stop_token_ids[0]
+    sampled = []
+    for text, thought, reply in rounds:
+        said = Message("assistant", text, reasoning=thought if inside else None)
+        sampled.append(([*whole._template.encode(whole._template.said(said)), stop], reply))
+    trajectory = play(whole, TASK, sampled)
+    conversation = list(TASK)
+    for step, (_, reply) in zip(trajectory.steps, sampled, strict=True):
+        assert list(step.prompt_ids) == whole.start(conversation)
+        conversation += [step.action, *reply]
+    segments = trajectory.segments()
+    assert [place for one in segments for place in one.steps] == list(range(len(rounds)))
+    for segment in segments:
+        for place, (start, end) in zip(segment.steps, segment.spans, strict=True):
+            assert segment.token_ids[:start] == trajectory.steps[place].prompt_ids
+            assert segment.token_ids[start:end] == tuple(sampled[place][0])
+
+
 def test_the_check_names_the_kind_and_the_place() -> None:
     def kinds(template: str) -> set[str]:
         return set(by_append(renderer(template)))

@@ -98,6 +98,7 @@ def test_mistrals_kind_says_what_moves_and_what_is_done(make: Callable[..., Chat
     assert "nine letters and digits: other ids are replaced by a hash" in treatment
     assert "shows no results" not in treatment
     assert any("opens no turn after results of tools" in one for one in renderer.notes)
+    assert any("is put together from its parts" in one for one in renderer.notes)
 
 
 def test_mistrals_tools_and_instruction_stay_in_the_first_message(
