@@ -185,13 +185,33 @@ def _stored(record: RunRecord, missing: str) -> Finding:
             ]
     credited = [one for one in record.lines.values() if one.takes_part and one.sampled_tokens]
     unused = sum(one.id not in fresh for one in credited)
-    counts = {"trajectories": len(fresh), "replays": len(replays), "credited, not trained": unused}
+    silent = _never_credited(record)
+    counts = {
+        "trajectories": len(fresh),
+        "replays": len(replays),
+        "credited, not trained": unused,
+        "groups never credited": silent,
+    }
     words = f"{len(fresh):,} trajectories"
     if replays:
         words += f" and {len(replays):,} replays of stored ones"
     if unused:
         words += f"; {unused:,} that took part in credit were not (yet) learnt from"
+    if silent:
+        words += (
+            f"; {silent:,} groups never came to credit (below their quorum, too old, left out by a "
+            "strategy, or still to come)"
+        )
     return judged("stored", STORED, words, offenders, counts, missing=missing)
+
+
+def _never_credited(record: RunRecord) -> int:
+    """Training groups that were played and of which no trajectory was looked at for credit."""
+    looked_at: dict[str, bool] = defaultdict(bool)
+    for line in record.lines.values():
+        if role_of(line.purpose) == "train":
+            looked_at[line.group_id] |= line.takes_part is not None
+    return sum(not one for one in looked_at.values())
 
 
 def _provenance(record: RunRecord, name: str) -> Iterator[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentrl.audit.findings import Finding, judged
 from agentrl.audit.record import RunRecord
 from agentrl.audit.splits import role_of
 from agentrl.audit.versions import staleness_bound
 from agentrl.config import ReinforceStage
+from agentrl.rollout.taken import recorded_takes
 from agentrl.store.records import TrajectorySummary
 
 __all__ = ["attempt_faults", "check_plays"]
@@ -43,8 +44,9 @@ def attempt_faults(where: str, attempts: Sequence[TrajectorySummary]) -> Iterato
 def check_plays(record: RunRecord) -> Finding | None:
     """Of all training episodes; ``None``: the run played none.
 
-    Where the run file alone says what an iteration plays (synchronous, without strategies), every
-    group of every iteration that is over must be there, whole.
+    Of every iteration that is over each group must be there, whole: those that the run file names
+    (synchronous), or that the iteration says it has taken (asynchronous). What strategies ask for
+    follows from what was played before, so nothing is known to be missing there.
     """
     episodes: dict[tuple[str, int], list[TrajectorySummary]] = defaultdict(list)
     for line in record.lines.values():
@@ -55,44 +57,66 @@ def check_plays(record: RunRecord) -> Finding | None:
     offenders: list[str] = []
     for (group, trial), attempts in episodes.items():
         offenders += attempt_faults(f"group '{group}', trial {trial}", attempts)
-    sizes: dict[str, int] = defaultdict(int)
-    for group, _ in episodes:
-        sizes[group] += 1
-    over = record.store.events("iteration")
-    for event in over:
-        offenders += _missing(record, event.data["stage"], event.data["iteration"], sizes)
-    broken = sum(attempts[-1].outcome == "infra" for attempts in episodes.values())
+    sizes = Counter(group for group, _ in episodes)
+    over: dict[str, list[int]] = defaultdict(list)
+    for event in record.store.events("iteration"):
+        over[event.data["stage"]].append(event.data["iteration"])
+    chosen = False
+    for name, iterations in over.items():
+        stage = record.config.stages[int(name.removeprefix("stage"))]
+        assert isinstance(stage, ReinforceStage)
+        if stage.strategies:
+            chosen = True
+        elif staleness_bound(record.config):
+            offenders += _not_as_taken(record, name, stage.group_size, iterations, sizes)
+        else:
+            offenders += _not_as_planned(name, stage, iterations, sizes)
     counts = {
-        "iterations": len(over),
+        "iterations": sum(map(len, over.values())),
         "groups": len(sizes),
         "episodes": len(episodes),
         "attempts": sum(map(len, episodes.values())),
-        "infra failures": broken,
+        "infra failures": sum(some[-1].outcome == "infra" for some in episodes.values()),
     }
     words = (
-        f"{len(episodes):,} episodes in {len(sizes):,} groups, {len(over):,} iterations over; "
-        f"{counts['attempts']:,} attempts, {broken:,} episodes ended in an infra failure"
+        f"{counts['episodes']:,} episodes in {counts['groups']:,} groups, {counts['iterations']:,} "
+        f"iterations over; {counts['attempts']:,} attempts, {counts['infra failures']:,} episodes "
+        "ended in an infra failure"
     )
+    if chosen:
+        words += "; what strategies ask for is not known from the run file, so none can be missed"
     return judged("plays", CLAIM, words, offenders, counts)
 
 
-def _missing(record: RunRecord, name: str, iteration: int, sizes: dict[str, int]) -> Iterator[str]:
-    """Groups of an iteration that is over which were not played, or not whole."""
-    number = int(name.removeprefix("stage"))
-    stage = record.config.stages[number]
-    exact = isinstance(stage, ReinforceStage) and not stage.strategies
-    if not exact or staleness_bound(record.config):
-        return
-    assert isinstance(stage, ReinforceStage)
-    found: dict[int, int] = {}
+def _not_as_planned(
+    name: str, stage: ReinforceStage, iterations: Sequence[int], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    """Groups of synchronous iterations that were not played, or not whole."""
+    found = {}
     for group, size in sizes.items():
         place = PLACE.match(group)
-        if place and (place[1], int(place[2])) == (name, iteration):
-            found[int(place[3])] = size
-    for place_number in range(stage.tasks_per_iteration):
-        size = found.get(place_number, 0)
-        if size != stage.group_size:
-            yield (
-                f"{name}, iteration {iteration}, place {place_number}: {size} of "
-                f"{stage.group_size} episodes were played"
-            )
+        if place and place[1] == name:
+            found[int(place[2]), int(place[3])] = size
+    for iteration in iterations:
+        for place_number in range(stage.tasks_per_iteration):
+            size = found.get((iteration, place_number), 0)
+            if size != stage.group_size:
+                yield (
+                    f"{name}, iteration {iteration}, place {place_number}: {size} of "
+                    f"{stage.group_size} episodes were played"
+                )
+
+
+def _not_as_taken(
+    record: RunRecord, name: str, size: int, iterations: Sequence[int], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    """Groups that asynchronous iterations say they have taken, twice or not whole."""
+    takes = recorded_takes(record.store, name)
+    silent = sorted(set(iterations) - {one.number for one in takes})
+    yield from (f"{name}, iteration {one} does not say which groups it took" for one in silent)
+    fates = Counter(group for one in takes for group in one.positions)
+    for group, count in fates.items():
+        if count > 1:
+            yield f"group '{group}' was taken by {count} iterations"
+        if sizes.get(group, 0) != size:
+            yield f"group '{group}' was taken, and {sizes.get(group, 0)} of {size} were played"

@@ -20,7 +20,7 @@ STALENESS = "nothing that is learnt from is older than the bound"
 
 def staleness_bound(config: RunConfig) -> int:
     """Versions that may lie between sampling and update; 0: none, the run is on-policy."""
-    return int(getattr(config.rollout, "max_staleness", 0))
+    return config.rollout.max_staleness
 
 
 def check_versions(record: RunRecord, found: Walk) -> Finding:

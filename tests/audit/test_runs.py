@@ -624,6 +624,48 @@ def test_the_bound_of_staleness_is_the_run_files(copy: Copy) -> None:
         assert judged.counts["oldest"] == 1
 
 
+def _asynchronous(copy: Copy) -> None:
+    """Let the run say of itself that its iterations took what was complete."""
+    file = copy.path / "config.yaml"
+    data = yaml.safe_load(file.read_text())
+    data["rollout"]["max_staleness"] = 1
+    file.write_text(yaml.safe_dump(data))
+    for number in (0, 1):
+        rows = copy.sql(
+            "SELECT id FROM groups WHERE purpose = 'train' AND iteration = ? ORDER BY key",
+            number + 1,
+        )
+        trained = {id: 3 * number + place for place, (id,) in enumerate(rows)}
+        taken = {"stage": "stage1", "number": number, "trained": trained, "stale": {}}
+        copy.sql(
+            "INSERT INTO events (kind, iteration, data) VALUES ('taken', ?, ?)",
+            number + 1,
+            json.dumps({**taken, "discarded": {}}),
+        )
+
+
+def test_what_asynchronous_iterations_took_is_there_whole_and_once(copy: Copy) -> None:
+    _asynchronous(copy)
+    audit = audit_run(copy.path)
+    assert not audit.violated, audit.violated
+    first = copy.one("SELECT id FROM groups WHERE purpose = 'train' AND iteration = 1")
+
+    def take_again(data: dict[str, Any]) -> None:
+        data["trained"][first] = 0
+        data["stale"]["stage1-9-0-unknown"] = 7
+
+    copy.change_event("taken", 1, take_again)
+    assert finding(audit_run(copy.path), "plays").offenders == (
+        f"group '{first}' was taken by 2 iterations",
+        "group 'stage1-9-0-unknown' was taken, and 0 of 3 were played",
+    )
+    copy.sql("DELETE FROM events WHERE kind = 'taken'")
+    assert finding(audit_run(copy.path), "plays").offenders == (
+        "stage1, iteration 0 does not say which groups it took",
+        "stage1, iteration 1 does not say which groups it took",
+    )
+
+
 # Bad input
 
 

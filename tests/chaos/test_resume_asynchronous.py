@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from agentrl.audit.auditing import audit_run
 from agentrl.rollout.taken import TAKEN, recorded_takes
 from agentrl.store.sqlite import SqliteStore
 from agentrl.testing.tiny_runs import tiny_run_data
@@ -91,6 +92,9 @@ def assert_nothing_lost_or_doubled(run_dir: Path) -> None:
         assert [event.iteration for event in store.events("credit")] == iterations
         updates = [one.update for one in store.updates()]
         assert updates == list(range(1, len(updates) + 1))
+    audit = audit_run(run_dir)
+    assert not audit.violated, audit.violated
+    assert not audit.unchecked
 
 
 def finished(run_dir: Path) -> set[str]:
