@@ -113,8 +113,9 @@ class LoopThread:
             root.append(cast(asyncio.Task[Any], asyncio.current_task()))
             return await work
 
-        future = asyncio.run_coroutine_threadsafe(rooted(), self._loop)
-        try:
+        future = None
+        try:  # an interrupt may come as soon as the work is handed over
+            future = asyncio.run_coroutine_threadsafe(rooted(), self._loop)
             while not concurrent.futures.wait((future,), timeout=POLL_S).done:
                 if not self._thread.is_alive():
                     raise EpisodeError("the event loop was stopped by a part of the run. Stopping")
@@ -124,7 +125,7 @@ class LoopThread:
                     raise EpisodeError(f"{blockage}. Stopping")
             return future.result()
         except BaseException:
-            if not future.done() and not self.blocked:
+            if (future is None or not future.done()) and not self.blocked:
                 self._cancel(root)
             raise
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,7 +147,7 @@ async def play_chaos(
         try:
             for number, asked in enumerate(chaos.iterations(), start=1):
                 await _iteration(run, number, asked)
-            await asyncio.sleep(2 * DEADLINES.cancel_s + 0.3)  # what is late may come, and close
+            await _settled(run, inline)
         finally:
             if away is not None:
                 await away.aclose()
@@ -159,6 +159,15 @@ async def play_chaos(
     if run.stats.in_flight:
         run.wedged.append(f"{run.stats.in_flight} episodes are in flight after the end")
     return _figures(run, verdict_on(chaos, directory))
+
+
+async def _settled(run: _Run, inline: ChaosFactory) -> None:
+    """Let what is late come, and close: nothing may be open for long after the end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(run.chaos.wedged_s):
+            await asyncio.sleep(2 * DEADLINES.cancel_s + 0.3)
+            while inline.open or run.engine.open or run.stats.in_flight:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 def verdict_on(chaos: Chaos, directory: Path) -> Verdict:

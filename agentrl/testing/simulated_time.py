@@ -49,6 +49,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._leaping.now_s
 
+    def block(self, seconds: float) -> None:
+        """Let time pass as where code holds the thread: no timer fires, nothing else moves."""
+        self._leaping.now_s += seconds
+
 
 def run_simulated(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end in a loop of its own whose time jumps."""

@@ -18,6 +18,7 @@ from agentrl.rollout.runner import GroupRequest, Limits, Runner, refuse_if_nothi
 from agentrl.rollout.thread import LoopThread
 from agentrl.testing.characters import CharacterRenderer
 from agentrl.testing.scripts import ScriptedEnv, ScriptedFactory, say
+from agentrl.testing.simulated_time import run_simulated
 
 WIN = StepResult(say(), 1.0, terminated=True, success=True)
 
@@ -46,7 +47,7 @@ def requests(factory: ScriptedFactory, size: int = 2) -> list[GroupRequest]:
 
 
 def play(factory: ScriptedFactory, size: int = 2, **limits: Any) -> list[Group]:
-    return asyncio.run(runner(factory, **limits).run(requests(factory, size)))
+    return run_simulated(runner(factory, **limits).run(requests(factory, size)))
 
 
 def test_groups_come_back_whole_in_the_order_asked_for() -> None:
@@ -94,7 +95,7 @@ def test_one_bad_episode_is_retried_with_a_fresh_environment_and_its_siblings_fi
 
     kept: list[Trajectory] = []
     factory = ScriptedFactory(script, count=8)
-    groups = asyncio.run(runner(factory, kept=kept, retries=1).run(requests(factory, 1)))
+    groups = run_simulated(runner(factory, kept=kept, retries=1).run(requests(factory, 1)))
     assert all(one.success for group in groups for one in group.trajectories)
     assert [one.attempt for group in groups for one in group.trajectories] == [
         0,
@@ -163,7 +164,7 @@ def test_a_bug_stops_everything_at_once_and_leaves_nothing_open() -> None:
 
     stopping = Runner(faulty.factory, faulty.agent, faulty.limits, broken)
     with pytest.raises(KeyError, match="a bug of ours"):
-        asyncio.run(stopping.run(requests(factory)))
+        run_simulated(stopping.run(requests(factory)))
     assert all(env.closes == 1 for env in factory.made)
 
 

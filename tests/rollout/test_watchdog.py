@@ -7,40 +7,38 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from agentrl.agents.flight import Deadlines
 from agentrl.core.errors import EpisodeError
 from agentrl.core.task import Task, derive_seed
 from agentrl.core.trajectory import Failure
 from agentrl.rollout.runner import Limits, Runner
 from agentrl.rollout.thread import Blockage, LoopThread
-from agentrl.testing.faults import Fault, FaultyFactory
 from agentrl.testing.scripts import ScriptedEnv, ScriptedFactory, say
+from agentrl.testing.simulated_time import SimulatedLoop
 from tests.rollout.playing import WIN, Ledger, agent, corridor, requests, run, runner
 
 
-@contextmanager
-def watched(give_up_s: float = 60.0) -> Iterator[tuple[LoopThread, list[Blockage]]]:
-    said: list[Blockage] = []
-    with LoopThread(
-        blocked_after_s=0.1, give_up_s=give_up_s, teardown_s=5.0, on_blocked=said.append
-    ) as loop:
-        yield loop, said
+def watched(
+    give_up_s: float = 60.0, on_blocked: Callable[[Blockage], None] = lambda one: None
+) -> LoopThread:
+    return LoopThread(
+        blocked_after_s=0.1, give_up_s=give_up_s, teardown_s=5.0, on_blocked=on_blocked
+    )
 
 
-def blocking(seconds: float, first: threading.Event | None = None) -> ScriptedFactory:
-    """Three tasks; the step of the first holds the thread, until ``first`` is set if given."""
+def blocking(until: threading.Event) -> ScriptedFactory:
+    """Three tasks; the step of the first holds the thread until ``until`` is set."""
 
     async def block() -> object:
-        if first is None:
-            time.sleep(seconds)  # noqa: ASYNC251 - blocking the loop is the fault
-        else:
-            first.wait(seconds)
+        deadline = time.monotonic() + 30
+        while not until.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)  # noqa: ASYNC251 - blocking the loop is the fault
         return WIN
 
     def script(task: Task, _attempt: int) -> ScriptedEnv:
@@ -50,46 +48,56 @@ def blocking(seconds: float, first: threading.Event | None = None) -> ScriptedFa
 
 
 def test_code_that_blocks_the_loop_is_named_while_it_does() -> None:
-    factory = blocking(0.6)
-    patient = agent(deadlines=replace(agent().deadlines, step_s=30.0))
-    with watched() as (loop, said):
+    name, named = "episode g0/0/0 in environment 'scripted'", threading.Event()
+    factory, patient = blocking(named), agent(deadlines=Deadlines())
+    said: list[Blockage] = []
+
+    def tell(one: Blockage) -> None:  # a slow machine may find others to name before
+        said.append(one)
+        if one.task == name:
+            named.set()
+
+    with watched(on_blocked=tell) as loop:
         groups = loop.run(runner(factory, patient).run(requests(factory, 3, 1)))
-        (one,) = said
-        assert one.task == "episode g0/0/0 in environment 'scripted'"
-        assert one.where.endswith("in block")
+        assert named.is_set()
+        one = next(one for one in said if one.task == name)
+        assert one.where.endswith(("in block", "in is_set"))
         text = str(one)
-        assert "test_watchdog.py" in text
         assert "worker processes (env.workers)" in text
         deadline = time.monotonic() + 20
-        while not loop.blockages and time.monotonic() < deadline:
+        while name not in [one.task for one in loop.blockages] and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert [over.task for over in loop.blockages] == [one.task]
+        assert name in [one.task for one in loop.blockages]
     assert all(group.trajectories[0].success for group in groups)
 
 
 def test_c3_a_blocking_step_meets_its_deadline_once_it_returns_and_its_siblings_do_not() -> None:
-    factory = FaultyFactory(
-        corridor(),
-        Fault("block", step=0, block_s=0.5, attempts=1, chooses=lambda task, seed: task == bad),
-    )
-    bad = factory.tasks("train")[0]
-    ledger = Ledger([])
-    playing = Runner(factory, agent(), Limits(retries=1), ledger)
-    with watched() as (loop, _):
-        groups = loop.run(playing.run(requests(factory, 4, 1)))
+    async def block() -> object:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.block(0.5)  # the deadline of a step is 0.2 s
+        return WIN
+
+    def script(task: Task, attempt: int) -> ScriptedEnv:
+        bad = task.payload["number"] == 0 and attempt == 0
+        return ScriptedEnv(say("s"), [block if bad else WIN])
+
+    factory, ledger = ScriptedFactory(script, count=4), Ledger([])
+    groups = run(Runner(factory, agent(), Limits(), ledger).run(requests(factory, 4, 1)))
     assert all(one.failure is None for group in groups for one in group.trajectories)
-    failed = [one for one in ledger.records if one.failure]
-    assert {one.task_id for one in failed} == {bad.id}
-    assert failed[0].failure is not None
-    assert "blocked the event loop for" in failed[0].failure.message
+    (failed,) = [one for one in ledger.records if one.failure]
+    assert failed.id == "g0/0/0"
+    assert failed.failure is not None
+    assert failed.failure.error == "DeadlineError"
+    assert "blocked the event loop for 0.5 s" in failed.failure.message
 
 
 def test_c3_a_loop_that_is_blocked_for_good_is_given_up_and_its_episode_blamed() -> None:
     release = threading.Event()
-    factory, ledger = blocking(30.0, release), Ledger([])
+    factory, ledger = blocking(release), Ledger([])
     playing = Runner(factory, agent(), Limits(concurrency=1), ledger)
     started = time.monotonic()
-    with watched(give_up_s=0.5) as (loop, _):
+    with watched(give_up_s=0.5) as loop:
         with pytest.raises(EpisodeError, match=r"blocked for .* by episode g0/0/0 in environment"):
             loop.run(playing.run(requests(factory, 3, 1)), on_given_up=playing.blame)
         (blamed,) = ledger.records
@@ -120,7 +128,7 @@ def test_what_a_blamed_episode_brings_at_last_is_dropped() -> None:
         with contextlib.suppress(CancelledError):  # it has no end: its episode is nobody's
             loop.run(playing.run(requests(factory, 1, 1)))
 
-    with watched() as (loop, _):
+    with watched() as loop:
         thread = threading.Thread(target=play, args=(loop,), daemon=True)
         thread.start()
         assert entered.wait(20)
@@ -208,7 +216,7 @@ def test_calls_in_threads_that_hang_take_no_others_place_and_hold_up_no_end() ->
     factory = ScriptedFactory(script, count=44)
     playing = runner(factory, retries=0, give_up_after=99)
     started = time.monotonic()
-    with watched() as (loop, _):
+    with watched() as loop:
         groups = loop.run(playing.run(requests(factory, 44, 1)))
     assert sum(group.trajectories[0].failure is None for group in groups) == 4
     assert time.monotonic() - started < 25
@@ -232,15 +240,25 @@ def test_interrupting_the_caller_lets_episodes_close_what_they_opened() -> None:
             await asyncio.sleep(0.05)
             closed.set()
 
-    hang: Callable[[], object] = lambda: asyncio.Event().wait()  # noqa: E731
+    entered = threading.Event()
+
+    async def hang() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
     factory = ScriptedFactory(lambda *_: SlowToClose(say("s"), [hang]))
-    patient = agent(deadlines=replace(agent().deadlines, step_s=60.0))
+    patient = agent(deadlines=Deadlines())
     playing = runner(factory, patient)
     with LoopThread() as loop:
         # SIGINT reaches the main thread, as Ctrl-C does.
         target = threading.main_thread().ident
         assert target is not None
-        threading.Timer(0.5, signal.pthread_kill, (target, signal.SIGINT)).start()
+
+        def interrupt(thread: int) -> None:
+            assert entered.wait(20)
+            signal.pthread_kill(thread, signal.SIGINT)
+
+        threading.Thread(target=interrupt, args=(target,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             loop.run(playing.run(requests(factory, 1, 1)))
         assert closed.is_set()
