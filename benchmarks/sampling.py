@@ -7,6 +7,7 @@ episodes on the test panel, with differences paired by task and seed.
     plain      every task gets the stage's group_size of episodes
     fill       4 first; a task that some of them solve gets all 8, an unsolved one 2 more at a time
                until one succeeds, one that all solve no more
+    unscaled   the same, and the episodes that solved tasks are spared do not count in the mean
     stop       as AERO: a task that some of the 4 solve gets no more either
     wide       fill within groups of 12
     resample   the plain groups; those of equal rewards are played anew, twice at most, or dropped
@@ -37,6 +38,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ARMS: Mapping[str, Sequence[str]] = {
     "plain": (),
     "fill": ("stages.0.strategies=[{name: adaptive, options: {mixed: fill}}]",),
+    "unscaled": ("stages.0.strategies=[{name: adaptive, options: {count_unplayed: false}}]",),
     "stop": ("stages.0.strategies=[{name: adaptive, options: {mixed: stop}}]",),
     "wide": (
         "stages.0.strategies=[{name: adaptive, options: {mixed: fill}}]",

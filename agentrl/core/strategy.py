@@ -9,6 +9,7 @@ of the other protocols as it serves; a loop asks a list of them in this order::
     judge       keep it, play another group in its place, or drop it?     JudgesGroups
     instead     which task in its place?                                  JudgesGroups
     trim        which trajectories of a kept group are learnt from?       SizesGroups
+    unplayed    how many that say nothing were spared?                    SizesGroups
     join        which stored trajectories join a group, before credit?    JoinsGroups
     add         which stored trajectories are learnt from beside them?    AddsEpisodes
     observe     the iteration is over: the state moves on                 Strategy
@@ -119,6 +120,14 @@ class SizesGroups(Protocol):
 
     def trim(self, group: Group, *, seed: int) -> Group:
         """The group without the trajectories that are not learnt from."""
+        ...
+
+    def unplayed(self, group: Group, group_size: int) -> int:
+        """Episodes that were not played because they would most likely have said nothing.
+
+        In the mean that an update's loss is they count as if they had been played, with advantage
+        0, so that playing fewer of them does not lengthen the learner's steps.
+        """
         ...
 
 

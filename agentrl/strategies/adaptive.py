@@ -34,6 +34,10 @@ class Adaptive:
     groups stop; ``fill`` is ours. Its Beta posterior, which gives advantages to groups of equal
     rewards, is not taken: here equal rewards are equal.
 
+    Episodes that a solved group is spared (``u = 1``) count in the mean over a batch's trajectories
+    as if they had been played and had said nothing. Else the others would weigh more the more tasks
+    are solved, and the learner's steps grow when they should become smaller. This is ours.
+
     How many episodes a task gets depends on how the first went, so the mean reward of what is
     played is no estimate of success; the validation panel is. Leaving failures out raises a group's
     baseline above the policy's own success.
@@ -44,6 +48,7 @@ class Adaptive:
         mixed: ``fill`` or ``stop``.
         rescue_below: Largest share of successes that is rescued; below 0: none is.
         wrong_per_right: Failures kept for each success; ``None``: all.
+        count_unplayed: Whether what solved groups are spared counts in the mean.
 
     Raises:
         ConfigError: an option is out of range.
@@ -57,11 +62,13 @@ class Adaptive:
         mixed: str = "fill",
         rescue_below: float = 0.0,
         wrong_per_right: float | None = None,
+        count_unplayed: bool = True,
     ) -> None:
         self._first = whole("adaptive", "first", first, least=2)
         self._extra = whole("adaptive", "extra", extra, least=1)
         self._fills = chosen("adaptive", "mixed", mixed, ("fill", "stop")) == "fill"
         self._rescue = share("adaptive", "rescue_below", rescue_below, least=-1.0)
+        self._counts = count_unplayed
         self._kept = None
         if wrong_per_right is not None:
             limit = share("adaptive", "wrong_per_right", wrong_per_right, most=1e6)
@@ -98,6 +105,11 @@ class Adaptive:
         left_out = set(wrong[max(math.ceil(self._kept * right), 1) :])
         kept = tuple(one for one in group.trajectories if one.id not in left_out)
         return replace(group, trajectories=kept)
+
+    def unplayed(self, group: Group, group_size: int) -> int:
+        if not self._counts or solved_share(group) != 1.0:
+            return 0
+        return max(group_size - len(group.trajectories), 0)
 
     def observe(
         self, played: Sequence[Played], groups: Sequence[Group], credit: CreditResult

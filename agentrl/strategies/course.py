@@ -33,6 +33,7 @@ from agentrl.strategies.cursor import TaskCursor, draw_task
 from agentrl.strategies.replaying import (
     Replay,
     replayed,
+    scaled,
     with_imitated,
     without_replays,
 )
@@ -76,7 +77,7 @@ class Learnt:
 
     Attributes:
         fresh: What was just played of it. fresh_credit: aligned, for the store.
-        groups: All of it. credit: aligned, for making rows.
+        groups: All of it. credit: aligned, for making rows; scaled for what was not played.
         replays: What of it was played before.
     """
 
@@ -238,8 +239,9 @@ class Course:
             for one in strategy.add(iteration, seed=seed, recall=self._recall)
         ]
         name = f"{self._name}-{iteration}"
-        everything, all_credit = with_imitated(groups, credit, imitated, name)
         fresh, fresh_credit = without_replays(groups, credit)
+        scale = self._scale(fresh)
+        everything, all_credit = with_imitated(groups, scaled(credit, scale), imitated, name)
         flat = [one for group in everything for one in group.trajectories]
         given = [None] * (len(flat) - len(imitated)) + [one.advantage for one in imitated]
         replays = tuple(
@@ -250,6 +252,7 @@ class Course:
         metrics: dict[str, float] = {}
         if self.strategies:
             metrics = self._counts(work, fresh, len(replays) - len(imitated), len(imitated))
+            metrics["sampling_scale"] = scale
         for strategy_name, strategy in self.strategies.items():
             found = strategy.observe(work.played, fresh, fresh_credit)
             metrics |= {f"{strategy_name}_{key}": value for key, value in found.items()}
@@ -303,6 +306,15 @@ class Course:
         for number, one in enumerate(self._sizing()):
             group = one.trim(group, seed=derive_seed(self._seed, "trim", group.id, number))
         return group
+
+    def _scale(self, groups: Sequence[Group]) -> float:
+        """Share that what was played has in all that counts in a batch's mean."""
+        played = sum(len(one.trajectories) for one in groups)
+        unplayed = sum(
+            max((one.unplayed(group, self._group_size) for one in self._sizing()), default=0)
+            for group in groups
+        )
+        return played / (played + unplayed) if unplayed else 1.0
 
     def _judged(self, work: _Underway, asked: Asked, group: Group) -> Asked | None:
         """Note what becomes of a group; what is played in its place, if anything."""

@@ -14,7 +14,15 @@ from agentrl.core.strategy import REPLAY_MARK, Imitated, is_replay, original_id
 from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, Group, Trajectory
 
-__all__ = ["Replay", "is_replay", "original_id", "replayed", "with_imitated", "without_replays"]
+__all__ = [
+    "Replay",
+    "is_replay",
+    "original_id",
+    "replayed",
+    "scaled",
+    "with_imitated",
+    "without_replays",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,19 @@ def without_replays(
         parts={name: [part[one] for one in kept] for name, part in credit.parts.items()},
         groups={name: [part[one] for one in kept] for name, part in credit.groups.items()},
     )
+
+
+def scaled(credit: CreditResult, factor: float) -> CreditResult:
+    """Advantages times a factor, for making rows; parts and partitions are left out."""
+    if factor == 1.0:
+        return credit
+    steps = [one if one is None else [factor * x for x in one] for one in credit.step_advantages]
+    tokens = credit.token_advantages
+    if tokens is not None:
+        tokens = [
+            one if one is None else [[factor * x for x in step] for step in one] for one in tokens
+        ]
+    return CreditResult(steps, tokens)
 
 
 def with_imitated(

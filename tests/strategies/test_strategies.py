@@ -15,6 +15,7 @@ from agentrl.core.strategy import Place, Played
 from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, Group
 from agentrl.envs.alfworld import AlfworldFactory
+from agentrl.learn.rows import batches_from_groups
 from agentrl.strategies.adaptive import Adaptive
 from agentrl.strategies.course import Asked
 from agentrl.strategies.difficulty import Difficulty
@@ -177,6 +178,32 @@ def test_failures_are_left_out_in_proportion_to_successes() -> None:
     one = Adaptive(wrong_per_right=1.0)
     others = [[t.trial for t in one.trim(made, seed=k).trajectories] for k in range(20)]
     assert any(trials != others[0] for trials in others)
+
+
+def pulls(rewards: dict[int, list[float]], strategies: dict[str, Any]) -> dict[str, float]:
+    """By trajectory, what each token of it pulls with in the update: weight A / tokens of all."""
+
+    def reward(asked: Asked, trial: int) -> float:
+        return rewards[asked.place.number][trial % 8]
+
+    stage = MadeUp(strategies, TASKS, reward, places=2)
+    _, learnt = stage.play(stage.course(), 0)
+    (batch,) = batches_from_groups(
+        learnt.groups, learnt.credit, updates=1, trajectory_weighting="equal"
+    )
+    sampled = sum(sum(row.action_mask) for row in batch.rows)
+    return {row.trajectory_id: row.weight * row.advantages[-1] / sampled for row in batch.rows}
+
+
+def test_episodes_that_would_have_said_nothing_count_in_the_mean_without_being_played() -> None:
+    rewards = {0: [1.0, 0.0] * 4, 1: [1.0] * 8}
+    plain = pulls(rewards, {})
+    spared = pulls(rewards, {"adaptive": Adaptive(first=4)})
+    assert len(plain) == 16
+    assert len(spared) == 12  # 4 of the group that all solve
+    assert spared == pytest.approx({one: plain[one] for one in spared})
+    heavier = pulls(rewards, {"adaptive": Adaptive(first=4, count_unplayed=False)})
+    assert heavier == pytest.approx({one: plain[one] * 16 / 12 for one in heavier})
 
 
 # The curriculum by variance

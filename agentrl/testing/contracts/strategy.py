@@ -117,6 +117,7 @@ def _about(
         yield asked.first_size(GROUP_SIZE)
         yield asked.more(made, GROUP_SIZE)
         yield asked.trim(made, seed=3)
+        yield asked.unplayed(made, GROUP_SIZE)
     if isinstance(asked, JudgesGroups):
         yield asked.judge(made, place)
         yield asked.instead(made, place, seed=4)
@@ -245,6 +246,8 @@ def trimming_only_leaves_out(make: Maker) -> None:
         left = [one for one in made.trajectories if one in kept.trajectories]
         same = (kept.id, kept.task) == (made.id, made.task)
         require(same and list(kept.trajectories) == left, f"trim made {kept} of {made}")
+        spared, room = strategy.unplayed(made, GROUP_SIZE), GROUP_SIZE - len(made.trajectories)
+        require(0 <= spared <= room, f"{spared} episodes were not played where {room} could be")
 
 
 def replays_were_stored(make: Maker) -> None:
