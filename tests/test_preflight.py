@@ -356,6 +356,10 @@ def test_strategies_that_do_not_fit_the_stage_are_refused(tmp_path: Path) -> Non
     assert "no whole number under 'room' in its payload; did you mean 'rooms'" in told(
         graded % "room"
     )
+    both = refusal(
+        tmp_path / "run", "stages.1.strategies=[{name: replay}]", "rollout.max_staleness=2"
+    )
+    assert "stages.1.strategies (replay) are asked by synchronous rollouts only" in both
     empty = "[{name: difficulty, options: {lowest: 7, highest: 9, key: rooms}}]"
     assert "none of the 24 tasks of 'train' is admitted" in told(empty)
 

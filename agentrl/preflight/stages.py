@@ -108,6 +108,12 @@ def _check_strategies(
 ) -> None:
     """Refuse strategies that do not fit the stage, or leave it without a task."""
     where = f"stages.{number}.strategies"
+    if stage.strategies and config.rollout.max_staleness:
+        raise ConfigError(
+            f"{where} ({', '.join(one.name for one in stage.strategies)}) are asked by synchronous "
+            f"rollouts only, and rollout.max_staleness={config.rollout.max_staleness}: set it to 0, "
+            "or remove the strategies"
+        )
     try:
         made = [make("strategy", one.name, one.options) for one in stage.strategies]
         for one in made:
