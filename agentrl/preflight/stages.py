@@ -111,8 +111,8 @@ def _check_strategies(
     if stage.strategies and config.rollout.max_staleness:
         raise ConfigError(
             f"{where} ({', '.join(one.name for one in stage.strategies)}) are asked by synchronous "
-            f"rollouts only, and rollout.max_staleness={config.rollout.max_staleness}: set it to 0, "
-            "or remove the strategies"
+            f"rollouts only, and rollout.max_staleness={config.rollout.max_staleness}: set it to "
+            "0, or remove the strategies"
         )
     try:
         made = [make("strategy", one.name, one.options) for one in stage.strategies]
