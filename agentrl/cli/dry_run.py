@@ -10,6 +10,7 @@ from agentrl.config import RunConfig
 from agentrl.plan import episodes_of, evaluation_words, model_words, stage_words
 from agentrl.preflight import check_training
 from agentrl.preflight.splits import splits_played, validates
+from agentrl.preflight.template import template_words
 
 __all__ = ["Plan", "plan"]
 
@@ -23,6 +24,8 @@ class Plan:
         tasks: Number of tasks of each split that the run uses.
         stages: Each stage in words. episodes: training episodes of all of them.
         evaluation: What would be measured, in words.
+        template: What the model's chat template does to a conversation, a sentence each; of a
+            model in a folder of this machine.
     """
 
     run_dir: str
@@ -32,6 +35,7 @@ class Plan:
     stages: tuple[str, ...]
     episodes: int
     evaluation: str
+    template: tuple[str, ...] = ()
 
     def show(self, console: Any) -> None:
         """Print the plan for people."""
@@ -42,6 +46,7 @@ class Plan:
             ("environment", f"{self.env}; tasks: {sizes}"),
             *((f"stage{number}", words) for number, words in enumerate(self.stages)),
             ("evaluation", self.evaluation),
+            *(("chat template", words) for words in self.template),
         ]
         for name, words in lines:
             console.print(f"{name:14} {words}", highlight=False, markup=False, soft_wrap=True)
@@ -67,4 +72,5 @@ def plan(config: RunConfig) -> Plan:
         stages=tuple(stage_words(config, stage) for stage in config.stages),
         episodes=sum(episodes_of(stage) for stage in config.stages),
         evaluation=evaluation_words(config, validates=validates(config)),
+        template=template_words(config),
     )

@@ -22,6 +22,7 @@ from agentrl.preflight.problems import Problems
 from agentrl.preflight.settings import playing_problems, training_problems
 from agentrl.preflight.splits import check_splits
 from agentrl.preflight.stages import stage_checks
+from agentrl.preflight.template import template_words
 from agentrl.run_directory import refuse_taken
 
 __all__ = ["check_playing", "check_training"]
@@ -65,6 +66,8 @@ def _checked(config: RunConfig, texts: Sequence[str], *, trains: bool, new: bool
             check_splits(config, factory, problems)
         for check in stage_checks(config, factory) if trains else ():
             problems.attempt(check)
+        if not problems:
+            problems.attempt(partial(template_words, config))
         if not problems:  # last, for it loads torch: what is misspelt is said seconds earlier
             problems.attempt(partial(check_engine_options, config))
         problems.refuse()
