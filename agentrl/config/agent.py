@@ -41,7 +41,7 @@ class EngineConfig(Section):
     threads: int = Field(
         0,
         ge=0,
-        description="Of a process of its own (rollout.max_staleness above 0); 0: as the learner.",
+        description="Of its own process (rollout.max_staleness above 0); 0: half of the cores.",
     )
 
 

@@ -50,7 +50,7 @@ agent:
 engine:
   name: hf                 # samples in this process, from the very weights that are trained
   options: {context_tokens: 512}
-  # threads: 0             # of its own process (rollout.max_staleness above 0); 0: as the learner
+  # threads: 0             # of its own process (rollout.max_staleness); 0: half of the cores
 
 sampling:
   temperature: 1.0
