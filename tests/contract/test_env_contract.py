@@ -15,14 +15,28 @@ from agentrl.core.message import Message
 from agentrl.core.protocols import Demonstration
 from agentrl.core.task import Task
 from agentrl.core.trajectory import Observation, StepResult
+from agentrl.envs.blackbox import Episode
 from agentrl.envs.toy import Corridor, CorridorEnv, ToyFactory
 from agentrl.registry import make, names
 from agentrl.testing.contract import assert_contract, run_checks
 from agentrl.testing.contracts.env import CHECKS
 from agentrl.testing.faults import Fault, FaultyFactory
+from tests.envs.blackbox.conftest import ask, user
 
 SUMS = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(40)]
-OPTIONS: dict[str, dict[str, Any]] = {"tools": {"tasks": SUMS, "tools": ["calculator"]}}
+
+
+def ask_twice(episode: Episode) -> bool:
+    """An agent of somebody else's."""
+    for question in ("first?", "second?"):
+        said = ask(episode, [user(f"{question} {episode.problem['question']}")])["content"]
+    return bool(said == episode.problem["answer"])
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "tools": {"tasks": SUMS, "tools": ["calculator"]},
+    "blackbox": {"tasks": SUMS, "agent": ask_twice},
+}
 
 
 @pytest.mark.parametrize("name", names("env"))

@@ -100,8 +100,12 @@ class Endpoint:
             open_now = list(self._episodes.values())
         for exchange in open_now:
             self.forget(exchange, "the endpoint was closed")
-        self._server.should_exit = True
+        self.leave()
         self._thread.join(10.0)
+
+    def leave(self) -> None:
+        """Stop listening soon, without waiting for it."""
+        self._server.should_exit = True
 
     # What is asked of it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -108,6 +109,7 @@ class BlackBoxFactory:
         with self._lock:
             if self._endpoint is None:
                 self._endpoint = Endpoint(*self._address)
+                weakref.finalize(self, self._endpoint.leave)  # if nobody closes it
             return self._endpoint
 
     async def make(self, task: Task, *, seed: int) -> BlackBoxEnv:
