@@ -78,7 +78,8 @@ class Columns:
         reward: Reward of the step, 0 where it is no act, shape (M,).
         valid: Whether the action was valid, true where it is no act, shape (M,).
         steps: The records themselves: anchors, actions and what else an estimator needs, as a
-            sequence of length M.
+            sequence of length M: quick to go through; before picking many by position make a
+            tuple of it.
         trajectories: Their records, by number of the trajectory.
         lengths: Steps of each trajectory of the groups in order, ``None`` for one that takes no
             part.

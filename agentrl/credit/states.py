@@ -50,7 +50,8 @@ def state_partition(
             anchors = map(attrgetter("anchor"), compress(columns.steps, columns.act.tolist()))
             labels[rows] = exact_partition(anchors, group, reference=reference)
         else:
-            texts = [columns.steps[row].anchor for row in rows.tolist()]
+            steps = tuple(columns.steps)
+            texts = [steps[row].anchor for row in rows.tolist()]
             labels[rows] = similarity_partition(texts, group, similarity, reference=reference)
     except RowError as error:
         raise DataError(f"{columns.where(int(rows[error.row]))}: {error}") from None

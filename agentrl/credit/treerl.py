@@ -74,13 +74,14 @@ class TreeRL:
             DataError: an episode ends inside another's segments; in reference mode, a group of one.
         """
         columns = columns_of(groups)
+        steps = tuple(columns.steps)
         scores = episode_scores(columns.reward, columns.trajectory)
         part = np.zeros(len(scores))
         labels = np.full(len(scores), -1, dtype=np.int64)
         used = 0
         for episodes in _by_group(columns):
-            _require_names(columns, episodes)
-            parent, tokens, paths = _grow([[columns.steps[k] for k in one] for one in episodes])
+            _require_names(columns, steps, episodes)
+            parent, tokens, paths = _grow([[steps[k] for k in one] for one in episodes])
             leaves = [path[-1] for path in paths]
             _require_leaves(columns, episodes, parent, leaves)
             tree = Tree.of(parent, tokens, leaves, [scores[one[0]] for one in episodes])
@@ -140,9 +141,9 @@ def _grow(episodes: Sequence[Sequence[Step]]) -> tuple[list[int], list[int], lis
     return parent, tokens, paths
 
 
-def _require_names(columns: Columns, episodes: Sequence[Labels]) -> None:
+def _require_names(columns: Columns, steps: Sequence[Step], episodes: Sequence[Labels]) -> None:
     for row in (k for one in episodes for k in one.tolist()):
-        node = annotations_of(columns.steps[row]).get("node")
+        node = annotations_of(steps[row]).get("node")
         if not isinstance(node, Hashable):
             raise DataError(
                 f"{columns.where(row)} has {node!r} as annotation 'node', expected a name (text or "
