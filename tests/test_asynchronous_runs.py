@@ -15,7 +15,6 @@ from agentrl.alarms import uncorrected_loss
 from agentrl.config import LearnerConfig, RolloutConfig, RunConfig, load_config
 from agentrl.core.errors import ConfigError
 from agentrl.core.message import Message
-from agentrl.core.protocols import Env
 from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, StepResult
 from agentrl.engines.scripted import ScriptedEngine
@@ -213,7 +212,7 @@ class Deadly(CorridorEnv):
 class DeadlyFactory(ToyFactory):
     """The toy environment, deadly to engines."""
 
-    async def make(self, task: Task, *, seed: int) -> Env:
+    async def make(self, task: Task, *, seed: int) -> CorridorEnv:
         env = await super().make(task, seed=seed)
         env.__class__ = Deadly
         return env
