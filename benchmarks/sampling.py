@@ -8,6 +8,8 @@ episodes on the test panel, with differences paired by task and seed.
     fill       4 first; a task that some of them solve gets all 8, an unsolved one 2 more at a time
                until one succeeds, one that all solve no more
     unscaled   the same, and the episodes that solved tasks are spared do not count in the mean
+    updates    fill, and 6 updates of an iteration instead of 8: as many episodes for each as plain
+    six        plain groups of 6 instead of 8: a control that saves a quarter without a strategy
     stop       as AERO: a task that some of the 4 solve gets no more either
     wide       fill within groups of 12
     resample   the plain groups; those of equal rewards are played anew, twice at most, or dropped
@@ -32,12 +34,19 @@ from rich.console import Console
 from agentrl.config import load_config
 from agentrl.evaluate.report import RunReport, read_report
 from agentrl.evaluate.statistics import paired_difference
+from agentrl.store.records import TrajectoryFilter
+from agentrl.store.sqlite import SqliteStore
 from agentrl.train import train
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ARMS: Mapping[str, Sequence[str]] = {
     "plain": (),
     "fill": ("stages.0.strategies=[{name: adaptive, options: {mixed: fill}}]",),
+    "updates": (
+        "stages.0.strategies=[{name: adaptive, options: {mixed: fill}}]",
+        "stages.0.updates_per_iteration=6",
+    ),
+    "six": ("stages.0.group_size=6",),
     "unscaled": ("stages.0.strategies=[{name: adaptive, options: {count_unplayed: false}}]",),
     "stop": ("stages.0.strategies=[{name: adaptive, options: {mixed: stop}}]",),
     "wide": (
@@ -48,11 +57,11 @@ ARMS: Mapping[str, Sequence[str]] = {
 }
 
 
-def run(arm: str, seed: int, iterations: int, folder: Path) -> RunReport:
-    """One run of the quickstart, without what is measured on the way."""
+def run(arm: str, seed: int, iterations: int, folder: Path) -> None:
+    """One run of the quickstart, without what is measured on the way; not if it was made before."""
     run_dir = folder / f"{arm}-{seed}"
     if (run_dir / "report.json").exists():
-        return read_report(run_dir)
+        return
     config = load_config(
         EXAMPLES / "quickstart.yaml",
         [
@@ -62,7 +71,7 @@ def run(arm: str, seed: int, iterations: int, folder: Path) -> RunReport:
             *ARMS[arm],
         ],
     )
-    return train(config, console=Console(stderr=True))
+    train(config, console=Console(stderr=True))
 
 
 def total(reports: Sequence[RunReport], name: str) -> float:
@@ -70,15 +79,14 @@ def total(reports: Sequence[RunReport], name: str) -> float:
     return sum(point.credit.get(name, 0.0) for one in reports for point in one.curve) / len(reports)
 
 
-def summary(reports: Sequence[RunReport], plain: Sequence[RunReport]) -> dict[str, Any]:
+def summary(arm: str, seeds: Sequence[int], folder: Path) -> dict[str, Any]:
     """Means over seeds; ``minus_plain`` with its interval, over tasks and seeds."""
-    tasks, base = (
-        {f"{k}/{task}": won for k, one in enumerate(arm) for task, won in _by_task(one).items()}
-        for arm in (reports, plain)
+    reports, plain = ([read_report(folder / f"{x}-{k}") for k in seeds] for x in (arm, "plain"))
+    paired = paired_difference(
+        _outcomes("plain", seeds, folder), _outcomes(arm, seeds, folder), seed=0
     )
     episodes = [one.curve[-1].episodes for one in reports]
     played = sum(one.curve[-1].episodes for one in plain)
-    paired = paired_difference(base, tasks, seed=0)
     return {
         "episodes": sum(episodes) / len(episodes),
         "saved": 1 - sum(episodes) / played,
@@ -93,20 +101,25 @@ def summary(reports: Sequence[RunReport], plain: Sequence[RunReport]) -> dict[st
     }
 
 
-def _by_task(report: RunReport) -> Mapping[str, Sequence[float]]:
-    return report.after.sampled.by_task()
+def _outcomes(arm: str, seeds: Sequence[int], folder: Path) -> dict[str, list[float]]:
+    """Success by seed and task on the test panel at the end, from the stores."""
+    found: dict[str, list[float]] = {}
+    for seed in seeds:
+        with SqliteStore(folder / f"{arm}-{seed}", read_only=True) as store:
+            for one in store.find(TrajectoryFilter(purpose="after")):
+                if one.success is not None:
+                    found.setdefault(f"{seed}/{one.task_id}", []).append(float(one.success))
+    return found
 
 
 def measure(
     arms: Sequence[str], seeds: Sequence[int], iterations: int, folder: Path
 ) -> dict[str, Any]:
     """All arms, seed by seed."""
-    reports: dict[str, list[RunReport]] = {arm: [] for arm in arms}
     for seed in seeds:
         for arm in arms:
-            reports[arm].append(run(arm, seed, iterations, folder))
-    plain = reports["plain"]
-    found = {arm: summary(one, plain) for arm, one in reports.items()}
+            run(arm, seed, iterations, folder)
+    found = {arm: summary(arm, seeds, folder) for arm in arms}
     return {"benchmark": "sampling", "iterations": iterations, "seeds": list(seeds), "arms": found}
 
 
