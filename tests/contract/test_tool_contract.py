@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 import time
@@ -15,7 +16,7 @@ from agentrl.core.message import ToolSpec
 from agentrl.testing.checking import check_plugin
 from agentrl.testing.contract import run_checks
 from agentrl.testing.contracts import tool
-from agentrl.testing.contracts.tool import ToolSubject, made_up
+from agentrl.testing.contracts.tool import ToolSubject, edges, made_up
 
 
 class Good:
@@ -122,6 +123,56 @@ class Undescribed:
 def findings(checks: Any, source: Any) -> str:
     found = asyncio.run(run_checks(checks, ToolSubject(source)))
     return "; ".join(one.detail for one in found if not one.ok)
+
+
+class Divides:
+    """Divide a thousand.
+
+    Args:
+        by: Divisor.
+    """
+
+    async def __call__(self, by: int) -> float:
+        return 1000 / by
+
+
+class Roots:
+    """Take a root.
+
+    Args:
+        of: Number.
+    """
+
+    async def __call__(self, of: float | None = None) -> float:
+        return math.sqrt(of or 1.0)
+
+
+@pytest.mark.parametrize(
+    ("schema", "numbers"),
+    [
+        ({"type": "integer"}, [0, -1]),
+        ({"type": "integer", "minimum": 1, "maximum": 9}, [1, 9]),
+        ({"type": "integer", "minimum": 0.5}, []),
+        ({"type": "number", "minimum": 0.5}, [0.5]),
+        ({"type": "number", "exclusiveMinimum": 0}, []),
+        ({"type": "number", "exclusiveMaximum": 0}, [-1]),
+        ({"type": "integer", "multipleOf": 3}, [0]),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, [0, -1]),
+        ({"type": ["integer", "null"], "minimum": 0}, [0]),
+        ({"type": "integer", "enum": [4, 5]}, []),
+        ({"type": "string"}, []),
+    ],
+)
+def test_edges_lie_within_the_schema(schema: dict[str, Any], numbers: list[float]) -> None:
+    assert edges(schema) == numbers
+
+
+def test_numbers_that_a_tool_did_not_think_of_are_named() -> None:
+    text = findings((tool.numbers_at_their_edges_are_answered,), Divides)
+    assert "by=0 of 'divides' ended the episode" in text
+    assert "ZeroDivisionError" in text
+    text = findings((tool.numbers_at_their_edges_are_answered,), Roots)
+    assert "of=-1 of 'roots' ended the episode" in text
 
 
 def test_a_good_tool_passes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -220,3 +221,11 @@ def test_a_run_without_episodes_has_empty_tables(tmp_path: Path) -> None:
     schemas = {"trajectories": trajectory_schema(), "steps": step_schema()}
     for name, schema in schemas.items():
         assert pyarrow.parquet.read_schema(tmp_path / "out" / f"{name}.parquet").equals(schema)
+
+
+def test_the_reference_has_every_column_and_no_other() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "export.md"
+    _, *parts = page.read_text(encoding="utf-8").split("\n## ")
+    for part, schema in zip(parts, (trajectory_schema(), step_schema()), strict=True):
+        rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+        assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(schema.names)

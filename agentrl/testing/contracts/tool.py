@@ -92,6 +92,33 @@ def made_up(schema: Mapping[str, Any]) -> Any:
     return {"boolean": True, "null": None}.get(str(kind))
 
 
+def edges(schema: Mapping[str, Any]) -> list[float]:
+    """Numbers that fit a JSON schema and that a tool's author may not have thought of.
+
+    Zero, -1 and the bounds; none where the schema takes no number, or names those that it takes.
+    """
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            found = [number for one in schema[key] for number in edges(one)]
+            return list(dict.fromkeys(found))
+    kinds = schema.get("type", ())
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    if "enum" in schema or "const" in schema or not {"integer", "number"} & set(kinds):
+        return []
+    wanted = [0, -1, schema.get("minimum"), schema.get("maximum")]
+    numbers = [one for one in wanted if one is not None and _allows(schema, one)]
+    return [one for one in dict.fromkeys(numbers) if "number" in kinds or one == int(one)]
+
+
+def _allows(schema: Mapping[str, Any], number: float) -> bool:
+    return (
+        schema.get("minimum", number) <= number <= schema.get("maximum", number)
+        and not number <= schema.get("exclusiveMinimum", number - 1)
+        and not number >= schema.get("exclusiveMaximum", number + 1)
+        and ("multipleOf" not in schema or number % schema["multipleOf"] == 0)
+    )
+
+
 async def its_spec_can_be_shown(subject: ToolSubject) -> None:
     """Name, description and parameters are JSON that any template can write out."""
     async with subject.opened() as tools:
@@ -164,6 +191,17 @@ async def odd_arguments_are_answered(subject: ToolSubject) -> None:
                     async with subject.opened() as fresh:
                         what = f"{name}={text[:20]!r}"
                         await _answered(fresh, subject.call(spec, **{name: text}), what)
+
+
+async def numbers_at_their_edges_are_answered(subject: ToolSubject) -> None:
+    """Zero, -1 and the bounds that the schema allows never raise anything but a ToolError."""
+    async with subject.opened() as tools:
+        for spec in tools.specs:
+            for name, schema in spec.parameters.get("properties", {}).items():
+                for number in edges(schema):
+                    async with subject.opened() as fresh:
+                        call = subject.call(spec, **{name: number})
+                        await _answered(fresh, call, f"{name}={number}")
 
 
 async def episodes_share_nothing(subject: ToolSubject) -> None:
@@ -268,6 +306,7 @@ CHECKS: Sequence[Any] = (
     it_answers_what_fits,
     it_refuses_what_does_not_fit,
     odd_arguments_are_answered,
+    numbers_at_their_edges_are_answered,
     episodes_share_nothing,
     read_only_means_it,
     it_leaves_the_event_loop_alone,
