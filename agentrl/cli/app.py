@@ -25,8 +25,16 @@ RunDirectory = Annotated[Path, typer.Argument(help="Run directory; it may still 
 
 ORDER = [
     *("train", "evaluate", "rollout", "serve", "view", "credit", "compare", "audit", "export"),
-    *("init", "new", "check", "list", "mcp", "doctor"),
+    *("init", "new", "check", "list", "models", "mcp", "doctor"),
 ]
+
+
+def _without_types(params: Any) -> Any:
+    """``params``; the help shows no ``<bool>`` after an option that takes no value."""
+    for one in params:
+        if getattr(one, "is_flag", False) and one.metavar is None:
+            one.metavar = ""
+    return params
 
 
 class _Commands(TyperGroup):
@@ -34,6 +42,15 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=ORDER.index)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            _without_types(one.get_params(ctx) if one is not None else ())
+        return command
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         try:

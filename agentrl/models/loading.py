@@ -17,6 +17,7 @@ __all__ = [
     "BUILTIN_FOLDER",
     "load_model",
     "load_tokenizer",
+    "quiet_bars",
     "resolve_model",
     "save_policy",
     "use_threads",
@@ -111,7 +112,7 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
     if target.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device '{device}' asked for, but torch sees no GPU; use device: cpu")
     try:
-        with _quiet_bars():
+        with quiet_bars():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ConfigError(
@@ -150,14 +151,20 @@ def save_policy(
     import torch
 
     kind = getattr(torch, dtype)
-    weights = {name: value.detach().to("cpu", kind) for name, value in model.state_dict().items()}
-    with _quiet_bars():
+    weights, seen = {}, set()
+    for name, value in model.state_dict().items():
+        place = (value.data_ptr(), value.shape, value.stride())
+        if place in seen:
+            continue  # tied weights are one, and are tied again when they are loaded
+        seen.add(place)
+        weights[name] = value.detach().to("cpu", kind)
+    with quiet_bars():
         model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)
 
 
 @contextmanager
-def _quiet_bars() -> Iterator[None]:
+def quiet_bars() -> Iterator[None]:
     """Keep the progress bars of transformers off the console; ours shows what matters."""
     from transformers.utils import logging
 
