@@ -20,7 +20,7 @@ from typing import Any
 
 from agentrl.core.errors import AgentRLError, ConfigError, UnknownPluginError, nearest
 
-__all__ = ["KINDS", "make", "names", "resolve", "verify"]
+__all__ = ["KINDS", "make", "names", "resolve", "unregistered", "verify"]
 
 KINDS = (
     "annotator",
@@ -165,6 +165,14 @@ def _choose(kind: str, name: str) -> EntryPoint:
             "write the 'module:attr' you mean instead of the name"
         )
     return candidates[0]
+
+
+def unregistered(kind: str) -> tuple[str, ...]:
+    """Names of the checkout that its installation does not know, because it is older.
+
+    ``pip install --no-deps -e CHECKOUT`` makes them known.
+    """
+    return tuple(sorted(set(_declared(kind)) - set(names(kind))))
 
 
 def _declared(kind: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.core.errors import ConfigError, MissingDependencyError, UnknownPluginError
-from agentrl.registry import KINDS, make, names, resolve
+from agentrl.doctor import examine
+from agentrl.registry import KINDS, make, names, resolve, unregistered
 
 
 class Lamp:
@@ -81,6 +82,10 @@ def test_a_name_that_an_older_installation_does_not_know_is_told_from_a_misspelt
         "memory 'transcript' is in this checkout, and was not when it was installed: run "
         f"pip install --no-deps -e {checkout} again. Installed: window."
     )
+    assert "transcript" in unregistered("memory")
+    assert "window" not in unregistered("memory")
+    (warned,) = (one for one in examine().warnings if "older installation" in one)
+    assert "memory transcript" in warned
     with pytest.raises(UnknownPluginError, match="unknown memory 'windwo'; did you mean 'window'"):
         resolve("memory", "windwo")
 

@@ -15,7 +15,7 @@ from agentrl import __version__
 from agentrl.doctor.backends import Backend, engines, sandboxes
 from agentrl.doctor.machine import Machine, machine
 from agentrl.doctor.packages import Package, packages, version
-from agentrl.registry import KINDS
+from agentrl.registry import KINDS, unregistered
 
 __all__ = ["Backend", "Diagnosis", "Machine", "Package", "examine"]
 
@@ -71,15 +71,14 @@ class Diagnosis:
         for extra in dict.fromkeys(one.extra for one in self.packages if one.extra):
             own = [one for one in self.packages if one.extra == extra]
             there = all(one.ok for one in own)
-            how = "installed" if there else f"to get it: pip install -e '.[{extra}]'"
+            how = "installed" if there else f"in the checkout: pip install -e '.[{extra}]'"
             yield f"extra [{extra}]: {how}", [] if there else [_package_line(one) for one in own]
-        yield (
-            "engines and sandboxes",
-            [
-                f"{'ok      ' if one.works else 'no      '} {one.kind} {one.name}: {one.detail}"
-                for one in self.backends
-            ],
-        )
+        for title, kinds in (
+            ("engines: what samples from the model", ("engine",)),
+            ("isolation: only for tools that run commands", ("sandbox", "machine")),
+        ):
+            found = [one for one in self.backends if one.kind in kinds]
+            yield title, [_backend_line(one) for one in found] or ["none is installed"]
         if self.warnings:
             yield "worth knowing", list(self.warnings)
 
@@ -87,6 +86,12 @@ class Diagnosis:
 def _package_line(one: Package) -> str:
     state = "ok      " if one.ok else "missing " if one.installed is None else "wrong   "
     return f"{state} {one.name} {one.installed or ''}" + (f" (wants {one.wanted})" * (not one.ok))
+
+
+def _backend_line(one: Backend) -> str:
+    return f"{'ok      ' if one.works else 'no      '} {one.name}" + f": {one.detail}" * bool(
+        one.detail
+    )
 
 
 def examine(working_directory: Path | None = None) -> Diagnosis:
@@ -112,6 +117,12 @@ def _plugins(kind: str) -> dict[str, str]:
 
 
 def _warnings(here: Machine) -> Iterator[str]:
+    unknown = [f"{kind} {name}" for kind in KINDS for name in unregistered(kind)]
+    if unknown:
+        yield (
+            f"the checkout has {', '.join(unknown)}, which its older installation does not know; "
+            "there: pip install --no-deps -e ."
+        )
     torch = version("torch") or ""
     if here.gpu and "+cpu" in torch:
         yield (

@@ -38,7 +38,7 @@ def engines(packages: tuple[Package, ...]) -> Iterator[Backend]:
         else:
             required = [package(text) for text in (entry.dist and entry.dist.requires) or ()]
             missing = [one.name for one in required if not one.extra and not one.ok]
-        words = f"needs {', '.join(missing)}" if missing else entry.value
+        words = f"needs {', '.join(missing)}" if missing else "" if own else entry.value
         yield Backend("engine", entry.name, not missing, words)
 
 
@@ -51,7 +51,7 @@ def sandboxes() -> Iterator[Backend]:
         words = f"needs {', '.join(missing)}" if missing else entry.value
         yield Backend("sandbox", entry.name, not missing, words)
     if not installed:
-        yield Backend("sandbox", "-", False, "no sandbox plug-in is installed")
+        yield Backend("sandbox", "plug-ins", False, "none is installed")
     spaces = _user_namespaces()
     yield Backend("machine", "user namespaces", not spaces, spaces or "may be made without root")
     for name, hint in (

@@ -47,6 +47,13 @@ def test_help_lists_every_command(agentrl: Agentrl) -> None:
     assert agentrl("--version").out == f"agentrl {__version__}\n"
 
 
+@pytest.mark.parametrize("command", [(), ("train",), ("view",), ("credit", "explain")])
+def test_help_says_no_type_of_a_switch(agentrl: Agentrl, command: tuple[str, ...]) -> None:
+    shown = agentrl(*command, "--help").out
+    assert "bool" not in shown
+    assert " --help " in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
