@@ -83,7 +83,8 @@ class UserSimulator(Protocol):
         """What the user says next; ``None``: the user has left, and the episode is over.
 
         ``conversation`` is what user and agent said to each other, tools left out; the first
-        reply, to an empty one, opens the episode.
+        reply, to an empty one, opens the episode. A user with ``metrics`` (names to numbers) has
+        them recorded with the last step.
         """
         ...
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from agentrl.completions.client import CompletionClient
 from agentrl.core.errors import EngineError, UserError
@@ -25,7 +24,9 @@ class ModelUser:
         client: The endpoint.
         instruction: Who the user is, what they want, and how they talk. It should tell the model
             to say ``leaves`` when the user is done.
-        leaves: What ends the episode, wherever it stands in a reply.
+        leaves: What the user says to leave, wherever it stands in a reply. Said alone it ends the
+            episode. Text beside it is delivered without it, the policy has one more turn (to do
+            what the user has just agreed to), and then the user is gone.
         opens: What the agent is taken to have said first.
         temperature: Of its replies. max_tokens: The longest.
         seed: Sent along; how far an endpoint heeds it is its own affair.
@@ -49,17 +50,42 @@ class ModelUser:
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._seed = seed
+        self._reminder = f"(You said nothing. Say something, or {leaves} if you are done.)"
+        self._left_talking = False
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """``premature_stop``: whether they left with something still said."""
+        return {"premature_stop": float(self._left_talking)}
 
     async def reply(self, conversation: Sequence[Message]) -> Message | None:
         """What the user says next; ``None``: they have left.
 
         Raises:
-            UserError: the endpoint could not answer, or answered nothing.
+            UserError: the endpoint could not answer, or answered nothing, twice.
         """
+        if self._left_talking:
+            return None
         shown = [Message("system", self._instruction), Message("user", self._opens)]
         for said in conversation:
             turned = Message("assistant" if said.role == "user" else "user", said.content)
             shown.append(turned)
+        text = await self._ask(shown)
+        if not text:  # asked once more; that question is no part of the conversation
+            text = await self._ask([*shown, Message("user", self._reminder)])
+        if not text:
+            raise UserError(
+                f"the model that plays the user ({self._client.model}) said nothing, twice"
+            )
+        spoken = text.replace(self._leaves, " ").strip()
+        if self._leaves in text:
+            if not spoken:
+                return None
+            # Said in one breath with leaving: it is heard, and the policy may still act on it.
+            self._left_talking = True
+        return Message("user", spoken)
+
+    async def _ask(self, shown: Sequence[Message]) -> str:
         try:
             answer = await self._client.complete(
                 shown,
@@ -69,9 +95,4 @@ class ModelUser:
             )
         except EngineError as error:
             raise UserError(f"the simulated user: {error}") from error
-        text = answer.message.content.strip()
-        if self._leaves in text:
-            return None
-        if not text:
-            raise UserError(f"the model that plays the user ({self._client.model}) said nothing")
-        return replace(answer.message, role="user", content=text, reasoning=None, tool_calls=())
+        return answer.message.content.strip()

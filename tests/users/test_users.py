@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.completions import CompletionClient
 from agentrl.core.errors import ConfigError, EnvError, UserError
-from agentrl.core.message import Message
+from agentrl.core.message import Message, ToolCall
 from agentrl.core.protocols import UserSimulator
 from agentrl.core.task import Task
 from agentrl.envs.tools import Situation, ToolEnvFactory
@@ -31,7 +31,7 @@ def reply(user: UserSimulator, *conversation: Message) -> Message | None:
 
 
 def test_a_model_is_shown_the_conversation_turned_round(serve: Serve) -> None:
-    service = serve(Reply(answer("My flight, please.")), Reply(answer("Thanks. ###STOP###")))
+    service = serve(Reply(answer("My flight, please.")), Reply(answer(" ###STOP### ")))
     client = CompletionClient("m", base_url=service.url)
     user = ModelUser(client, "You are Ann.", seed=3)
     first = reply(user)
@@ -49,12 +49,62 @@ def test_a_model_is_shown_the_conversation_turned_round(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("said", "text"),
-    [(Reply(answer("  ")), "said nothing"), (Reply({}, 500), "the simulated user: the endpoint")],
+    [
+        (Reply(answer("  ")), "said nothing, twice"),
+        (Reply({}, 500), "the simulated user: the endpoint"),
+    ],
 )
 def test_a_model_that_fails_is_the_users_failure(serve: Serve, said: Reply, text: str) -> None:
     client = CompletionClient("m", base_url=serve(said).url, retries=0)
     with pytest.raises(UserError, match=text):
         reply(ModelUser(client, "You are Ann."))
+
+
+@pytest.mark.parametrize("said", ["Yes, go ahead ###STOP###", "###STOP###Yes, go ahead"])
+def test_e1_e2_what_is_said_while_leaving_is_heard_and_may_be_acted_on(
+    serve: Serve, said: str
+) -> None:
+    service = serve(Reply(answer("Cancel it.")), Reply(answer(said)))
+    client = CompletionClient("m", base_url=service.url)
+    done: list[str] = []
+
+    def cancel() -> str:
+        """Cancel it."""
+        done.append("cancelled")
+        return "done"
+
+    factory = ToolEnvFactory(
+        [{"question": str(n), "answer": "x"} for n in range(9)],
+        [cancel],
+        lambda situation: bool(done),
+        instruction="",
+        user=lambda task, seed: ModelUser(client, "You are Ann."),
+    )
+
+    async def main() -> None:
+        env = await factory.make(factory.tasks("train")[0], seed=1)
+        await env.reset()
+        agreed = await env.step(Message("assistant", "Shall I?"))
+        assert [one.content for one in agreed.observation.messages] == ["Yes, go ahead"]
+        assert not agreed.terminated
+        call = ToolCall("1", "cancel", {})
+        assert not (await env.step(Message("assistant", "", tool_calls=(call,)))).terminated
+        end = await env.step(Message("assistant", "It is done."))
+        assert (end.terminated, end.success) == (True, True)
+        assert end.metrics["premature_stop"] == 1
+        await env.aclose()
+        await client.aclose()
+
+    asyncio.run(main())
+    assert len(service.asked) == 2  # who has left is not asked again
+
+
+def test_e4_an_empty_reply_is_asked_for_once_more_and_leaves_no_trace(serve: Serve) -> None:
+    service = serve(Reply(answer("")), Reply(answer("Hello.")))
+    user = ModelUser(CompletionClient("m", base_url=service.url), "You are Ann.")
+    assert reply(user) == Message("user", "Hello.")
+    assert "You said nothing" in service.asked[1]["messages"][-1]["content"]
+    assert len(service.asked[0]["messages"]) == 2
 
 
 def test_a_script_is_said_in_order_and_then_the_user_leaves() -> None:

@@ -178,6 +178,9 @@ class ToolEnv:
         self._over = turn.over or truncated
         observation = self._observation(turn.messages, answer=turn.answer)
         score = Score(0.0, False)
+        metrics = dict(turn.metrics)
+        if self._over:
+            metrics |= getattr(self._user, "metrics", {})
         if turn.over:
             situation = self._situation(turn.answer)
             score = await judge(self._score, situation, success_at=self._success_at)
@@ -188,7 +191,7 @@ class ToolEnv:
             truncated=truncated,
             action_valid=turn.valid,
             success=score.success if self._over else None,
-            metrics=turn.metrics,
+            metrics=metrics,
         )
 
     def _observation(self, shown: Sequence[Message], answer: str | None = None) -> Observation:
