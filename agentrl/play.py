@@ -36,7 +36,7 @@ def evaluate(
         greedy: Temperature 0 instead of the run's sampling.
         console: Where the result is shown.
     """
-    with assemble(config, check_playing(config)) as parts:
+    with assemble(_alone(config), check_playing(config)) as parts:
         panel = parts.tasks(split or config.env.test_split, tasks or config.evaluation.tasks)
         seed = derive_seed(config.seed, "panel")
         runner = parts.runner(parts.sampling(greedy=greedy), lambda *_: None)
@@ -56,7 +56,7 @@ def rollout(
     chosen = tasks_of(config, factory, split or config.env.train_split, tasks)
     run_dir = create_run_directory(config, command="rollout")
     with ExitStack() as stack:
-        parts, store = open_new_run(stack, config, factory, run_dir)
+        parts, store = open_new_run(stack, _alone(config), factory, run_dir)
         started = time.perf_counter()
 
         def keep(purpose: str, request: GroupRequest, trajectory: Trajectory) -> None:
@@ -86,6 +86,12 @@ def rollout(
         highlight=False,
     )
     return summary
+
+
+def _alone(config: RunConfig) -> RunConfig:
+    """Without a learner beside it the engine needs no process of its own."""
+    rollout = config.rollout.model_copy(update={"max_staleness": 0})
+    return config.model_copy(update={"rollout": rollout})
 
 
 def _show_usage(parts: Parts, console: Console) -> None:

@@ -19,6 +19,7 @@ from agentrl.core.task import Task
 from agentrl.core.trajectory import CreditResult, StepResult
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.envs.toy import CorridorEnv, ToyFactory
+from agentrl.play import evaluate
 from agentrl.preflight import check_training
 from agentrl.resuming import config_to_resume
 from agentrl.rollout.staleness import Asynchrony
@@ -175,6 +176,13 @@ def test_a_slow_environment_keeps_the_contract_of_the_one_inside() -> None:
     assert_contract(ENV, lambda: SlowFactory("toy", options, shortest_s=1e-4, longest_s=1e-3))
     with pytest.raises(ConfigError, match="0 <= shortest_s <= longest_s"):
         SlowFactory("toy", options, shortest_s=2.0, longest_s=1.0)
+
+
+def test_playing_alone_needs_no_process_for_the_engine() -> None:
+    config = tiny_run(Path("run"), [BESIDE])
+    report = evaluate(config, split="", tasks=2, trials=1, greedy=True, console=Console(quiet=True))
+    assert report.tasks == 2
+    assert engine_processes() == []
 
 
 # A whole run

@@ -127,7 +127,6 @@ class Child:
                 self._write(
                     {
                         "host": self._program.host,
-                        "folder": str(self._folder),
                         "options": dict(self._program.options),
                         "file": str(first.path),
                         "version": first.version,
@@ -153,7 +152,7 @@ class Child:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, in a loop
                     # whose only other work is this process
-                    _command(theirs.fileno()),
+                    _command(theirs.fileno(), self._folder),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -277,9 +276,10 @@ class Child:
             call.fail(EngineError(self.death))
 
 
-def _command(channel: int) -> list[str]:
+def _command(channel: int, folder: Path) -> list[str]:
     run = "import sys; from agentrl.engines.process.worker import main; main(sys.argv[1:])"
-    return [sys.executable, "-X", "faulthandler", "-c", run, str(channel), str(os.getpid())]
+    told = [str(channel), str(os.getpid()), str(folder)]
+    return [sys.executable, "-X", "faulthandler", "-c", run, *told]
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The program of an engine's process: samples for the trainer that started it.
 
 Messages are JSON objects, one a line, over a socket of their own. The trainer says first what to
-host, ``{"host": "module:function", "folder": ..., "options": {...}, "file": ..., "version": 3}``,
-and is answered ``{"ready": {...}}``. Then, in any order:
+host, ``{"host": "module:function", "options": {...}, "file": ..., "version": 3}``, and is answered
+``{"ready": {...}}``. Then, in any order:
 
 | trainer | process |
 |---|---|
@@ -112,21 +112,20 @@ def line_of(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-async def _serve(channel: socket.socket) -> None:
+async def _serve(channel: socket.socket, folder: Path) -> None:
     """Until the trainer says bye, or is gone."""
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_BYTES)
-    first = await reader.readline()
+    first = await _line(reader)
     if not first:
-        _end(None)
+        _end(folder)
     wanted = json.loads(first)
-    folder = Path(wanted["folder"])
     module, _, name = wanted["host"].partition(":")
     maker = getattr(importlib.import_module(module), name)
     host: Host = maker(folder, Path(wanted["file"]), wanted["version"], **wanted["options"])
     worker = _Worker(host, writer)
     context = getattr(host.engine, "context_tokens", None)
     worker.send({"ready": {"context_tokens": context}})
-    while line := await reader.readline():
+    while line := await _line(reader):
         message = json.loads(line)
         if "bye" in message:
             os._exit(0)  # nothing is held that has to be closed, and threads need not be waited for
@@ -134,21 +133,28 @@ async def _serve(channel: socket.socket) -> None:
     _end(folder)
 
 
-def _end(folder: Path | None) -> None:
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The next message; nothing once the trainer is gone, however it went."""
+    try:
+        return await reader.readline()
+    except ConnectionError:  # it left answers unread
+        return b""
+
+
+def _end(folder: Path) -> None:
     """The trainer is gone: nobody else is left to remove what was its own."""
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, folder: Path) -> None:
     """End the process when its trainer is gone, also while it loads or computes.
 
     The socket tells as well, but not where a fork of the trainer holds its other end.
     """
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_S)
-    os._exit(1)
+    _end(folder)
 
 
 def _go_on_when_orphaned() -> None:
@@ -165,15 +171,15 @@ def main(arguments: Sequence[str]) -> None:
     """Serve the trainer.
 
     Args:
-        arguments: The socket's file descriptor and the trainer's process id.
+        arguments: The socket's file descriptor, the trainer's process id, the private folder.
     """
-    descriptor, parent = map(int, arguments)
+    descriptor, parent, folder = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     channel.setblocking(False)
     _go_on_when_orphaned()
-    threading.Thread(target=_watch, args=(parent,), name="trainer", daemon=True).start()
-    asyncio.run(_serve(channel))
+    threading.Thread(target=_watch, args=(parent, folder), name="trainer", daemon=True).start()
+    asyncio.run(_serve(channel, folder))
 
 
 if __name__ == "__main__":

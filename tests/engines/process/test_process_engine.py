@@ -310,9 +310,14 @@ async def main():
     kind = Sampling(max_tokens=1)
     await engine.sample((1,), sampling=kind, stop_token_ids=(), seed=0, episode_id="a")
     print(engine.pid, engine._folder.path, flush=True)
+    longest = 10**9 if sys.argv[1] == "waits" else 1  # answers come in all the time, or none does
     try:
-        await engine.sample((1,), sampling=Sampling(max_tokens=10**9), stop_token_ids=(), seed=0,
-                            episode_id="a")
+        while True:
+            await asyncio.gather(*(
+                engine.sample((1,), sampling=Sampling(max_tokens=longest), stop_token_ids=(),
+                              seed=0, episode_id=str(number))
+                for number in range(20)
+            ))
     finally:
         await engine.aclose()
 
@@ -320,11 +325,11 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def trainer() -> Iterator[subprocess.Popen[str]]:
+@pytest.fixture(params=["waits", "is answered"])
+def trainer(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """A process with an engine in another one, which samples without end."""
     process = subprocess.Popen(
-        [sys.executable, "-c", TRAINER],
+        [sys.executable, "-c", TRAINER, request.param],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
