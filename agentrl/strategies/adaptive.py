@@ -36,7 +36,9 @@ class Adaptive:
 
     Episodes that a solved group is spared (``u = 1``) count in the mean over a batch's trajectories
     as if they had been played and had said nothing. Else the others would weigh more the more tasks
-    are solved, and the learner's steps grow when they should become smaller. This is ours.
+    are solved, and the learner's steps grow when they should become smaller. This is ours. Lower
+    ``updates_per_iteration`` with the episodes: an update of fewer is noisier
+    (``docs/explanation/strategies.md`` has measured it).
 
     How many episodes a task gets depends on how the first went, so the mean reward of what is
     played is no estimate of success; the validation panel is. Leaving failures out raises a group's
