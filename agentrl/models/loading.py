@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.core.errors import ConfigError, UnknownPluginError, nearest
+from agentrl.models.hub import at_hand
+from agentrl.models.lora import plain_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -76,6 +78,7 @@ def load_tokenizer(path: str | Path) -> Any:
             f"the model folder '{source}' holds no tokenizer (tokenizer.json); save it there with "
             "tokenizer.save_pretrained"
         )
+    source = at_hand(source)
     try:
         return AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
@@ -111,18 +114,23 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
         raise ConfigError(f"device '{device}' is unknown: {_brief(error)}") from error
     if target.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device '{device}' asked for, but torch sees no GPU; use device: cpu")
+    source = at_hand(source)
     try:
         with quiet_bars():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ConfigError(
-            f"cannot load the model '{path}': {_brief(error)}; its files may be damaged"
-        ) from error
+        hint = "; its files may be damaged" if Path(source).is_dir() else ""
+        raise ConfigError(f"cannot load the model '{path}': {_brief(error)}{hint}") from error
     model = model.to(target).eval()
     return model
 
 
 def _require_weights(folder: Path) -> None:
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"the folder '{folder}' holds an adapter and no model: give its base model as "
+            "model.path, and this folder as model.adapter with model.lora"
+        )
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"the folder '{folder}' is no model: it has no config.json; expected what "
@@ -141,6 +149,8 @@ def save_policy(
 ) -> None:
     """Write a policy: config.json, model.safetensors, tokenizer.json. The model is not changed.
 
+    The adapter of a model that has one (``models.lora``) is merged into what is written.
+
     ``dtype`` ``bfloat16`` or ``float16`` halves the file; ``load_model`` reads it as float32.
 
     Raises:
@@ -152,7 +162,7 @@ def save_policy(
 
     kind = getattr(torch, dtype)
     weights, seen = {}, set()
-    for name, value in model.state_dict().items():
+    for name, value in plain_state(model).items():
         place = (value.data_ptr(), value.shape, value.stride())
         if place in seen:
             continue  # tied weights are one, and are tied again when they are loaded

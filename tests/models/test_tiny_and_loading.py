@@ -106,7 +106,7 @@ def test_a_hub_id_that_cannot_be_had_is_a_configuration_error(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="cannot load the model 'nobody/nothing-at-all'"):
         load_model("nobody/nothing-at-all")
-    with pytest.raises(ConfigError, match="cannot load the tokenizer of 'nobody/nothing-at-all'"):
+    with pytest.raises(ConfigError, match="cannot load the model 'nobody/nothing-at-all'"):
         load_tokenizer("nobody/nothing-at-all")
 
 
