@@ -15,10 +15,11 @@ from pathlib import Path
 from agentrl.core.errors import EngineError
 from agentrl.core.trajectory import Sample, Sampling
 
-__all__ = ["CRASH", "NumberEngine", "NumberHost", "host", "save_number"]
+__all__ = ["CRASH", "PATIENT", "NumberEngine", "NumberHost", "host", "save_number"]
 
 ANSWER = 4  # tokens, where the caller gave stop ids
 CRASH = 666  # a prompt that begins with it kills the process
+PATIENT = 667  # a prompt that begins with it is given one token by each version
 
 
 def save_number(number: int, path: Path) -> None:
@@ -60,6 +61,8 @@ class NumberEngine:
         versions: list[tuple[int, int]] = []
         while len(ids) < sampling.max_tokens:
             await asyncio.sleep(0)
+            if prompt_ids[0] == PATIENT and versions and versions[-1][1] == self.version:
+                continue
             if not versions or versions[-1][1] != self.version:
                 versions.append((len(ids), self.version))
             ends = bool(stop_token_ids) and len(ids) == ANSWER - 1
