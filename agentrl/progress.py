@@ -63,7 +63,8 @@ class StageProgress:
             self.console.print(
                 f"  iteration {point.iteration + 1:>4}  {point.episodes:>7,} episodes  "
                 f"{point.wall_s:>6.0f} s  validation success {shown.success:.1%} "
-                f"[{shown.low:.1%}, {shown.high:.1%}]"
+                f"[{shown.low:.1%}, {shown.high:.1%}]",
+                soft_wrap=True,
             )
 
 

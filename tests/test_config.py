@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from agentrl.config import LOSS_SETTINGS, load_config
 from agentrl.core.errors import ConfigError
+from agentrl.testing.tiny_runs import tiny_run
 
 MINIMAL: dict[str, Any] = {"model": {"path": "some/model"}, "env": {"name": "toy"}}
 
@@ -235,3 +236,23 @@ def test_a_stage_may_choose_another_loss_than_the_run() -> None:
     assert "loss=loop has no epsilon_low" in refusal({**source, "stages": [stage]})
     stage = {"kind": "rl", "learner": {"loss": "loop", "epsilon_low": None}}
     assert load_config({**source, "stages": [stage]}).stages
+
+
+def test_what_is_wrong_in_stages_is_said_with_the_rest(tmp_path: Path) -> None:
+    stages = (
+        "stages=[{kind: clone, learner: {warmup: 3}}, "
+        "{kind: rl, learner: {learning_rate: -1, los: dapo}}]"
+    )
+    with pytest.raises(ConfigError) as caught:
+        tiny_run(tmp_path / "run", ["learner.loss=dap", "env.nam=toy", stages])
+    said = str(caught.value).splitlines()[1:]
+    assert [line.split("; ")[0].split(":")[0].strip() for line in said] == [
+        "unknown key 'env.nam'",
+        "learner.loss",
+        "unknown key 'stages.0.learner.warmup'",
+        "stages.1.learner.learning_rate",
+        "unknown key 'stages.1.learner.los'",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        tiny_run(tmp_path / "run", [stages])
+    assert len(str(caught.value).splitlines()) == 4

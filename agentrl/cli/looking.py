@@ -251,7 +251,8 @@ def _list(store: SqliteStore, wanted: TrajectoryFilter, as_json: bool) -> None:
         rollout = None if load is None else {"iteration": load[0], "metrics": load[1]}
         print_json({"total": total, "episodes": episodes, "credit": shown, "rollout": rollout})
         return
-    show_trajectories(store, wanted, console())
+    if not show_trajectories(store, wanted, console()):
+        return
     if credit is not None:
         show_diagnostics(*credit, console())
     if load is not None:

@@ -35,17 +35,38 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
         data, where = _read_yaml(Path(source)), str(source)
     for override in overrides:
         _apply(data, override)
+    wrong: list[str] = []
+    base, stages = data.get("learner"), data.get("stages")
+    run: RunConfig | None = None
     try:
         run = RunConfig.model_validate(data)
+        base = run.learner.model_dump()
     except ValidationError as error:
-        raise ConfigError(_explain(error, where)) from None
-    for number, stage in enumerate(run.stages):
-        try:
-            LearnerConfig.model_validate({**run.learner.model_dump(), **stage.learner})
-        except ValidationError as error:
-            place = ("stages", str(number), stage.kind, "learner")
-            raise ConfigError(_explain(error, where, place)) from None
+        wrong += _explain(error)
+    for number, stage in enumerate(stages if isinstance(stages, list) else ()):
+        wrong += _wrong_in_learner(base, stage, number, alone=run is None)
+    if run is None or wrong:
+        raise ConfigError(f"{where} is not a valid run:\n  " + "\n  ".join(wrong))
     return run
+
+
+def _wrong_in_learner(base: Any, stage: Any, number: int, *, alone: bool) -> list[str]:
+    """What is wrong with the learner's settings of a stage, which override those of the run.
+
+    Args:
+        base: The run's. stage: The stage, as it is in the file.
+        number: Its number.
+        alone: The run is wrong already, perhaps there too: look only at the keys that stand here.
+    """
+    own = stage.get("learner") if isinstance(stage, Mapping) else None
+    if not isinstance(own, Mapping):
+        return []
+    try:
+        LearnerConfig.model_validate({**(base if isinstance(base, Mapping) else {}), **own})
+    except ValidationError as error:
+        place = ("stages", str(number), str(stage.get("kind")), "learner")
+        return _explain(error, place, only=tuple(map(str, own)) if alone else None)
+    return []
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -111,9 +132,14 @@ def _list_index(items: list[Any], part: str, override: str) -> int:
     return int(part)
 
 
-def _explain(error: ValidationError, where: str, place: Sequence[str] = ()) -> str:
+def _explain(
+    error: ValidationError, place: Sequence[str] = (), only: Sequence[str] | None = None
+) -> list[str]:
+    """A line for each error; ``only`` those of these keys, if it is given."""
     lines = []
     for one in error.errors():
+        if only is not None and (not one["loc"] or str(one["loc"][0]) not in only):
+            continue
         location = [*place, *(str(part) for part in one["loc"])]
         # Discriminated unions put the chosen kind into the location; it is no key of the file.
         shown = ".".join(part for part in location if part not in ("clone", "rl"))
@@ -127,7 +153,7 @@ def _explain(error: ValidationError, where: str, place: Sequence[str] = ()) -> s
             lines.append(f"missing key '{shown}'")
         else:
             lines.append(f"{shown or 'run file'}: {one['msg']}; got {_short(one.get('input'))}")
-    return f"{where} is not a valid run:\n  " + "\n  ".join(lines)
+    return lines
 
 
 def _known_keys(location: Sequence[str]) -> list[str]:

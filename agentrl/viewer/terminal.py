@@ -58,16 +58,21 @@ LABEL_STYLE = {
 LABELS = {"assistant": "action"}
 
 
-def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> None:
-    """Print the trajectories that match, and how many more there are; or what there is instead."""
+def show_trajectories(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> bool:
+    """Print the trajectories that match, and how many more there are; or what there is instead.
+
+    Returns:
+        Whether any matches.
+    """
     lines = store.find(wanted)
     if not lines:
         _show_absent(store, wanted, console)
-        return
+        return False
     console.print(trajectory_table(lines, console.width))
     total = store.count(wanted)
     if total > len(lines):
         console.print(Text(f"{len(lines)} of {total:,} shown; filter, or raise the limit"))
+    return True
 
 
 def _show_absent(store: SqliteStore, wanted: TrajectoryFilter, console: Console) -> None:
