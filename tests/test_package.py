@@ -21,6 +21,7 @@ MAY_BE_HEAVY = (
     "agentrl.learn",
     "agentrl.engines.hf",
     "agentrl.models",
+    "agentrl.testing.copied_engine",
     "agentrl.testing.gradients",
 )
 
