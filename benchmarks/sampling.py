@@ -14,7 +14,7 @@ episodes on the test panel, with differences paired by task and seed.
     wide       fill within groups of 12
     resample   the plain groups; those of equal rewards are played anew, twice at most, or dropped
 
-    python benchmarks/sampling.py [--arms plain fill] [--seeds 0 1 2] [--iterations 24]
+    python benchmarks/sampling.py [--arms plain updates] [--seeds 0 1 2] [--iterations 24]
         [--out FOLDER] [--json]
 
 Reports found in FOLDER are not made again.
@@ -125,7 +125,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=["plain", "fill", "stop"])
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=["plain", "updates"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--iterations", type=int, default=24)
     parser.add_argument("--out", type=Path, default=None)
