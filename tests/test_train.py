@@ -305,7 +305,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "Traceback" not in errors + output
     assert "stopped" in errors
     assert "agentrl train --resume run" in errors + output
