@@ -135,6 +135,30 @@ class Parts:
             save_policy(new, self.model, self.tokenizer)
         new.rename(path)
 
+    def save_adapter(self, path: Path) -> None:
+        """Write the model's adapter, if it has one, to the folder ``path``, whole or not at all."""
+        from agentrl.models.lora import has_adapter, save_adapter
+
+        if self.model is None or not has_adapter(self.model):
+            return
+        new = path.with_name(f".{path.name}.new")
+        for folder in (new, path):
+            shutil.rmtree(folder, ignore_errors=True)
+        save_adapter(self.model, new)
+        new.rename(path)
+
+    def trained_parameters(self) -> str | None:
+        """What is trained of a model with an adapter, in words; ``None``: all weights are."""
+        from agentrl.models.lora import has_adapter, parameter_counts
+
+        if self.model is None or not has_adapter(self.model):
+            return None
+        trained, every = parameter_counts(self.model)
+        return (
+            f"an adapter is trained (model.lora): {trained:,} of {every:,} parameters "
+            f"({trained / every:.2%}); all others stay as they are"
+        )
+
     def load_weights(self, folder: Path) -> None:
         """Give the model the weights in a model folder, in place and bit for bit."""
         from agentrl.learn.checkpoint import load_weights
@@ -246,6 +270,7 @@ def assemble(
     owned = _closed_at_the_end(factory)
     with owned, LoopThread(give_up_s=stall_s, teardown_s=teardown_s) as loop:
         model, words = _model(config, factory, tokenizer)
+        _adapt(config, model)
         agent = _agent(config, model, words)
         try:
             _check_context(config, agent)
@@ -286,9 +311,10 @@ def _engine(config: RunConfig, model: Any) -> Any:
     if not config.rollout.max_staleness or engine.name != "hf":
         return make("engine", engine.name, options, model=model)
     from agentrl.engines.hf.hosted import hosted
+    from agentrl.models.lora import plain_state
 
     verify("engine", engine.name, options, ("model",))
-    return hosted(model, threads=_threads(config)[1], **options)
+    return hosted(model, threads=_threads(config)[1], state=plain_state, **options)
 
 
 def _deadlines(config: RunConfig) -> Deadlines:
@@ -394,6 +420,25 @@ def _model(config: RunConfig, factory: EnvFactory, saved: Path | None) -> tuple[
         seed=derive_seed(config.seed, "model") % 2**32,
     )
     return model, tokenizer
+
+
+def _adapt(config: RunConfig, model: Any) -> None:
+    """Give the model an adapter, which is trained in the place of its weights, if asked for."""
+    settings = config.model.lora
+    if settings is None:
+        return
+    from agentrl.core.errors import DataError
+    from agentrl.models.loading import resolve_model
+    from agentrl.models.lora import add_adapter, load_adapter
+
+    seed, path = derive_seed(config.seed, "lora"), config.model.path
+    add_adapter(model, settings, seed=seed, source=None if path is None else resolve_model(path))
+    if config.model.adapter is not None:
+        folder = Path(config.model.adapter).expanduser()
+        try:
+            load_adapter(model, folder)
+        except DataError as error:
+            raise ConfigError(f"model.adapter: {error}") from error
 
 
 def _texts(config: RunConfig, factory: EnvFactory, create: TinyModelConfig) -> Iterator[str]:

@@ -28,14 +28,17 @@ from agentrl.trackers.sending import open_trackers
 from agentrl.training import Training
 from agentrl.viewer.page import write_page
 
-__all__ = ["MODEL_DIRECTORY", "resume", "train"]
+__all__ = ["ADAPTER_DIRECTORY", "MODEL_DIRECTORY", "resume", "train"]
 
 MODEL_DIRECTORY = "model"
+ADAPTER_DIRECTORY = "adapter"
 FINISHED = "finished"
 
 
 def train(config: RunConfig, *, console: Console) -> RunReport:
     """Run all stages of ``config``; the run directory then holds model, store and report.
+
+    A trained adapter is merged into the model; the adapter itself is beside it, in ``adapter``.
 
     Raises:
         ConfigError: the run cannot work; nothing was written.
@@ -137,6 +140,8 @@ def _finish(training: Training, run_dir: Path) -> RunReport:
         training.panels,
         training.progress,
     )
+    if trained := parts.trained_parameters():
+        progress.note(trained)
     for what in ("prefix_breaks", "treatments"):
         for text in getattr(parts.agent.renderer, what, ()):
             training.warn(text)
@@ -158,6 +163,7 @@ def _finish(training: Training, run_dir: Path) -> RunReport:
     before = before or test("before", 0)
     after = test("after", state.iteration) if kinds else before
     parts.save_model(run_dir / MODEL_DIRECTORY)
+    parts.save_adapter(run_dir / ADAPTER_DIRECTORY)
     report = RunReport.of(before, after, curve=training.curve, wall_s=training.wall_s)
     write_report(run_dir, report)
     write_page(run_dir, training.store)

@@ -145,5 +145,6 @@ def _source(path: Path, overrides: list[str]) -> Any:
             f"{MODEL_DIRECTORY}/; give a run file or a run directory"
         )
     read_manifest(path)
-    trained = [f"model.path={model}", "model.create=null"]
+    merged = ["model.lora=null", "model.adapter=null"]
+    trained = [f"model.path={model}", "model.create=null", *merged]
     return load_config(path / CONFIG_FILE, [*trained, *overrides])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentrl.config.agent import AgentConfig, EngineConfig, SamplingConfig
 from agentrl.config.env import EnvConfig, WorkersConfig
 from agentrl.config.learner import LOSS_SETTINGS, DistillationConfig, LearnerConfig
-from agentrl.config.model import NO_WEIGHTS, ModelConfig, TinyModelConfig
+from agentrl.config.model import NO_WEIGHTS, LoraConfig, ModelConfig, TinyModelConfig
 from agentrl.config.reading import load_config
 from agentrl.config.rollout import RolloutConfig
 from agentrl.config.run import CheckpointsConfig, EvaluationConfig, RunConfig, StoreConfig
@@ -23,6 +23,7 @@ __all__ = [
     "EnvConfig",
     "EvaluationConfig",
     "LearnerConfig",
+    "LoraConfig",
     "ModelConfig",
     "PluginConfig",
     "ReinforceStage",

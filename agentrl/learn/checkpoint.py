@@ -1,8 +1,8 @@
 """Learner checkpoints: a folder that is complete or not there.
 
-``model/`` is an ordinary model folder (safetensors), ``reference/`` the frozen model of the KL term
-if there is one, ``optimiser.pt`` the state of optimiser and random numbers (read with
-``weights_only=True``), ``learner.json`` the counters.
+``model/`` is an ordinary model folder (safetensors), or an adapter's where only an adapter is
+trained, ``reference/`` the frozen policy of the KL term if there is one, ``optimiser.pt`` the state
+of optimiser and random numbers (read with ``weights_only=True``), ``learner.json`` the counters.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from agentrl.core.errors import DataError, SchemaVersionError, StoreError
+from agentrl.models.lora import has_adapter, load_adapter
 
 __all__ = ["load_checkpoint", "load_weights", "quietly", "save_checkpoint"]
 
@@ -117,9 +118,14 @@ def load_checkpoint(path: Path) -> tuple[Path, dict[str, Any], dict[str, int]]:
 def load_weights(model: Any, folder: Path) -> None:
     """Copy the weights in a model folder into ``model``, in place and bit for bit.
 
+    For a model with an adapter it is the folder of an adapter, and the rest stays as it is.
+
     Raises:
         DataError: the folder holds a model of another shape, or damaged files.
     """
+    if has_adapter(model):
+        load_adapter(model, folder)
+        return
     try:
         with quietly():
             saved = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)

@@ -10,7 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["forward_restored", "random_states_restored"]
+from agentrl.core.task import derive_seed
+
+__all__ = ["dropout_of", "forward_restored", "random_states_restored"]
+
+
+@contextmanager
+def dropout_of(model: Any, name: str) -> Iterator[None]:
+    """Dropout drawn from a stream of the name's own: a resumed run draws what it would have drawn.
+
+    torch's random state is afterwards as it was. Nothing happens for a model without dropout.
+    """
+    if not any(isinstance(one, torch.nn.Dropout) and one.p > 0 for one in model.modules()):
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(0, name, "dropout") % 2**63)
+        yield
 
 
 @contextmanager

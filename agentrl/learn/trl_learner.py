@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,11 @@ from agentrl.core.protocols import Scores
 from agentrl.core.trajectory import Batch, Row, UpdateStats
 from agentrl.learn.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from agentrl.learn.options import check_options
+from agentrl.learn.reference import AdapterFolder, reference_of
 from agentrl.learn.schedule import check_schedule, learning_rate_factor
 from agentrl.learn.scoring import score_rows
 from agentrl.learn.trl_trainer import StepTrainer, make_trainer, token_scorer
+from agentrl.models.lora import has_adapter
 
 __all__ = ["TrlLearner"]
 
@@ -32,7 +33,9 @@ class TrlLearner:
     The model is trained in place, in the dtype and on the device it has. Outside an optimiser step
     it is in eval mode and exactly the object given (nothing stays patched onto it), so an engine in
     the same process may sample from it between updates. Dropout is switched off in it: the ratio
-    to the behaviour policy would otherwise compare different networks.
+    to the behaviour policy would otherwise compare different networks. Of a model with an adapter
+    (``models.lora``) the adapter alone is trained, and its own dropout, if it was asked for, is on
+    in updates.
 
     Args:
         model: A causal language model of transformers.
@@ -75,7 +78,7 @@ class TrlLearner:
         self._config = config
         self._publish = publish
         _disable_dropout(model)
-        self._reference = _frozen_copy(model) if config.kl_coefficient > 0 else None
+        self._reference = reference_of(model) if config.kl_coefficient > 0 else None
         self._score = token_scorer(model, temperature)
         self._optimizer = _optimizer(model, config)
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(
@@ -96,7 +99,9 @@ class TrlLearner:
             options=options or {},
             work_dir=work_dir,
         )
-        reference = self._reference and token_scorer(self._reference, temperature)
+        reference = None
+        if self._reference is not None:
+            reference = self._reference.scorer(self._score, temperature)
         self._trainer.equip(
             config, score=self._score, reference=reference, on_step=self._after_step, clock=clock
         )
@@ -162,10 +167,11 @@ class TrlLearner:
     def save(self, path: Path) -> None:
         """Write a checkpoint to the folder ``path``, whole or not at all.
 
-        ``path / "model"`` is an ordinary model folder. Training on after ``load`` equals never
-        having stopped, bit for bit on the same machine and thread count.
+        ``path / "model"`` is an ordinary model folder, or an adapter's. Training on after ``load``
+        equals never having stopped, bit for bit on the same machine and thread count.
         """
-        models = {"model": self._model}
+        adapted = has_adapter(self._model)
+        models: dict[str, Any] = {"model": AdapterFolder(self._model) if adapted else self._model}
         if self._reference is not None:
             models["reference"] = self._reference
         state = {
@@ -195,7 +201,7 @@ class TrlLearner:
                     f"the checkpoint '{folder}' was written with learner.kl_coefficient=0 and has "
                     f"no reference model; this run has {self._config.kl_coefficient}"
                 )
-            load_weights(self._reference, folder / "reference")
+            self._reference.load(folder / "reference")
         self._optimizer.load_state_dict(state["optimizer"])
         self._scheduler.load_state_dict(state["scheduler"])
         torch.set_rng_state(state["rng"])
@@ -218,7 +224,8 @@ def _check_surroundings(model: Any, temperature: float) -> None:
     if not isinstance(model, PreTrainedModel):
         raise ConfigError(
             f"TrlLearner trains a transformers PreTrainedModel in place, got {type(model).__name__}"
-            "; adapters (peft) are not supported: merge them into the model first"
+            "; adapters are trained with model.lora (agentrl.models.lora), a PeftModel is not: "
+            "merge it into its model first"
         )
     if temperature <= 0:
         raise ConfigError(
@@ -241,15 +248,11 @@ def _check_surroundings(model: Any, temperature: float) -> None:
 
 
 def _disable_dropout(model: Any) -> None:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Dropout) and ".lora_dropout." not in name:
             module.p = 0.0
         if getattr(module, "attention_dropout", 0.0):
             module.attention_dropout = 0.0
-
-
-def _frozen_copy(model: Any) -> Any:
-    return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 def _optimizer(model: Any, config: LearnerConfig) -> torch.optim.AdamW:

@@ -39,7 +39,7 @@ from agentrl.core.trajectory import Batch
 from agentrl.learn.logprobs import TokenScores, chosen_logprobs, has_plain_head
 from agentrl.learn.micro_batch import MicroBatch, cut
 from agentrl.learn.objectives import Surrogate, objective_of
-from agentrl.learn.restoring import forward_restored, random_states_restored
+from agentrl.learn.restoring import dropout_of, forward_restored, random_states_restored
 from agentrl.learn.scoring import ScoreTokens
 from agentrl.learn.terms import distillation_losses, kl_losses
 from agentrl.learn.update import Update, prepare_update
@@ -136,7 +136,8 @@ class StepTrainer(GRPOTrainer):  # type: ignore[misc]
             device=self.args.device,
             dtype=_loss_dtype(model),
         ):
-            part = super().training_step(model, {"micro": micro, "update": update}, None)
+            with dropout_of(model, f"{update.batch.id}/{micro_batches}"):
+                part = super().training_step(model, {"micro": micro, "update": update}, None)
             assert self._pass is not None
             sums.add(micro, self._pass.scores, self._pass.surrogate, part)
             loss = loss + part

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl.core.errors import ConfigError, UnknownPluginError, nearest
 from agentrl.models.hub import at_hand
+from agentrl.models.lora import plain_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -125,6 +126,11 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "auto") -
 
 
 def _require_weights(folder: Path) -> None:
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"the folder '{folder}' holds an adapter and no model: give its base model as "
+            "model.path, and this folder as model.adapter with model.lora"
+        )
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"the folder '{folder}' is no model: it has no config.json; expected what "
@@ -143,6 +149,8 @@ def save_policy(
 ) -> None:
     """Write a policy: config.json, model.safetensors, tokenizer.json. The model is not changed.
 
+    The adapter of a model that has one (``models.lora``) is merged into what is written.
+
     ``dtype`` ``bfloat16`` or ``float16`` halves the file; ``load_model`` reads it as float32.
 
     Raises:
@@ -154,7 +162,7 @@ def save_policy(
 
     kind = getattr(torch, dtype)
     weights, seen = {}, set()
-    for name, value in model.state_dict().items():
+    for name, value in plain_state(model).items():
         place = (value.data_ptr(), value.shape, value.stride())
         if place in seen:
             continue  # tied weights are one, and are tied again when they are loaded

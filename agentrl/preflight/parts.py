@@ -12,6 +12,7 @@ from agentrl.core.errors import ConfigError
 from agentrl.core.protocols import Demonstrator, EnvFactory
 from agentrl.dialects.choice import AUTO
 from agentrl.models.loading import resolve_model
+from agentrl.models.lora import require_peft
 from agentrl.registry import make, names, resolve, verify
 from agentrl.trackers.sending import check_trackers
 
@@ -94,6 +95,14 @@ def check_model(config: RunConfig, factory: EnvFactory | None) -> None:
     """
     if config.model.path == NO_WEIGHTS:
         return
+    if config.model.lora is not None:
+        require_peft()
+        adapter = config.model.adapter
+        if adapter and not (Path(adapter).expanduser() / "adapter_config.json").is_file():
+            raise ConfigError(
+                f"model.adapter: no adapter in '{adapter}' (working directory {Path.cwd()}); "
+                "expected a folder with adapter_config.json, as RUN/adapter of a finished run"
+            )
     if config.model.create is not None:
         if factory is not None and not isinstance(factory, Demonstrator):
             raise ConfigError(

@@ -22,6 +22,8 @@ model:                     # exactly one of path and create
     text_tasks: 64         # train tasks whose text trains the tokenizer
   dtype: float32           # float32, bfloat16 or auto
   device: auto             # auto, cpu, cuda or cuda:N
+  # lora: {rank: 16, alpha: 32, dropout: 0, target_modules: all-linear, dtype: float32}
+  # adapter: RUN/adapter   # that lora begins with; without lora all weights are trained
 
 env:
   name: toy                # 'agentrl list env', or my_module:MyFactory (which runs that code)

@@ -2,7 +2,8 @@
 
 ``hosted`` makes what the trainer calls; ``host`` is what the child runs. Weights pass as files of
 safetensors, each tensor once (tied ones share it), in the dtype they have; so the child samples
-from the very numbers that the trainer has, and only sums in another order differ.
+from the very numbers that the trainer has, and only sums in another order differ. Of a model with
+an adapter the merged weights pass, rounded to that dtype.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from agentrl.core.errors import ConfigError
 from agentrl.engines.hf.engine import HfEngine
 from agentrl.engines.hf.support import context_of
 from agentrl.engines.process.engine import DEFAULT_LIMITS, Limits, ProcessEngine, Program
@@ -26,6 +28,7 @@ from agentrl.engines.work import EngineWork
 
 __all__ = ["HfHost", "host", "hosted"]
 
+State = Callable[[Any], Mapping[str, torch.Tensor]]
 MODEL = "model"
 DESCRIPTION = "hosted.json"
 
@@ -36,6 +39,7 @@ def hosted(
     threads: int = 0,
     policy_version: int = 0,
     limits: Limits = DEFAULT_LIMITS,
+    state: State | None = None,
     **options: Any,
 ) -> ProcessEngine:
     """An engine that samples from a copy of ``model`` in a process of its own.
@@ -45,25 +49,42 @@ def hosted(
         threads: Threads that the process computes with; 0: torch's own choice.
         policy_version: Version of the weights now.
         limits: How long the process may take.
+        state: Gives the weights by name that a model of this class and configuration loads; needed
+            for a model with an adapter, whose own state is no such. Default: the model's state.
         options: Of ``HfEngine``.
+
+    Raises:
+        ConfigError: the model has an adapter and ``state`` is not given.
     """
+    if state is None:
+        if getattr(model, "peft_config", None):
+            raise ConfigError(
+                "an engine in a process of its own was given a model with an adapter, and it loads "
+                "whole weights: give state=plain_state of agentrl.models.lora, which merges them"
+            )
+        state = _own_state
     context = options.get("context_tokens")
     return ProcessEngine(
         Program("agentrl.engines.hf.hosted:host", {"threads": threads, **options}, threads),
-        save=partial(_save, model),
+        save=partial(_save, model, state),
         prepare=partial(_describe, model),
-        size=sum(one.numel() * one.element_size() for one in _weights(model).values()),
+        size=sum(one.numel() * one.element_size() for one in _weights(model, state).values()),
         context_tokens=context_of(model) if context is None else context,
         policy_version=policy_version,
         limits=limits,
     )
 
 
-def _weights(model: Any) -> dict[str, torch.Tensor]:
+def _own_state(model: Any) -> Mapping[str, torch.Tensor]:
+    state: Mapping[str, torch.Tensor] = model.state_dict()
+    return state
+
+
+def _weights(model: Any, state: State) -> dict[str, torch.Tensor]:
     """Every tensor of the model once, by the first of its names."""
     seen: set[tuple[int, int]] = set()
     weights: dict[str, torch.Tensor] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in state(model).items():
         place = (tensor.data_ptr(), tensor.numel())
         if place not in seen or not tensor.numel():
             seen.add(place)
@@ -71,8 +92,9 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _save(model: Any, path: Path) -> None:
-    tensors = {name: one.detach().cpu().contiguous() for name, one in _weights(model).items()}
+def _save(model: Any, state: State, path: Path) -> None:
+    weights = _weights(model, state)
+    tensors = {name: one.detach().cpu().contiguous() for name, one in weights.items()}
     save_file(tensors, path, metadata={"format": "pt"})
 
 
