@@ -35,7 +35,7 @@ TASKS_PER_SPLIT = {"train": 4096, "validation": 256, "test": 256}
 HOPS = (1, 2, 3)
 _SPLIT_OF_FIVE = ("train", "train", "train", "validation", "test")
 _MEMBERS: Mapping[Kind, int] = {"person": 12, "town": 4, "firm": 4}
-MOST_REGIONS = 60
+MOST_REGIONS = 320
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,8 @@ def _write(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 def _shuffled_names(seed: int) -> dict[Kind, list[str]]:
     lists: dict[Kind, tuple[Sequence[str], Sequence[str]]] = {
         "person": (names.FIRST_NAMES, names.LAST_NAMES),
-        "town": (names.TOWN_NAMES, names.TOWN_ENDINGS),
-        "firm": (names.FIRM_NAMES, names.KINDS_OF_FIRM),
+        "town": (names.LAST_NAMES, names.TOWN_ENDINGS),
+        "firm": (names.LAST_NAMES, names.KINDS_OF_FIRM),
     }
     shuffled = {}
     for kind, (left, right) in lists.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from agentrl.core.errors import ConfigError
 from agentrl.envs.search.sources import Document
@@ -11,13 +12,14 @@ from agentrl.tools.search import Search
 __all__ = ["QUICK_DOCUMENTS", "Library", "Lookup", "QuickLookup"]
 
 #: Up to so many documents a search takes a fraction of a millisecond: less than a thread costs.
-QUICK_DOCUMENTS = 5_000
+QUICK_DOCUMENTS = 10_000
 _TITLE_WORDS = 6
+_SEARCHES_KEPT = 8_192
 NOTHING = "No document has any of these words."
 
 
 class Library:
-    """Documents, found by BM25 over title and text. One for all episodes; it never changes.
+    """Documents, found by BM25 over title (twice) and text. One for all; it never changes.
 
     Args:
         documents: The corpus. results: how many are shown for a search.
@@ -35,16 +37,17 @@ class Library:
                     f"env 'search': {name} must be a whole number of at least 1, got {value!r}"
                 )
         self.documents = tuple(documents)
-        # A title that the text repeats counts twice: what is about a thing comes before mentions.
-        texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in self.documents]
-        self._search = Search(texts, results=results, chars=chars)
-        self._results = results
+        # Words of a title count twice: what is about a thing comes before what mentions it.
+        texts = [f"{one.title}\n{one.title}\n{one.text}" for one in self.documents]
+        search = Search(texts, results=results, chars=chars)
+        # A group plays one question many times: most searches were made before.
+        self._found = lru_cache(_SEARCHES_KEPT)(lambda query: tuple(search.find(query, results)))
         self._chars = chars
         self._titles = {one.title.lower(): one.title for one in self.documents if one.title}
 
-    def find(self, query: str) -> list[int]:
+    def find(self, query: str) -> tuple[int, ...]:
         """Places of the documents that a search shows, the best match first."""
-        return self._search.find(query, self._results)
+        return self._found(query)
 
     def shown(self, places: Sequence[int]) -> str:
         """What the policy is shown of the documents at ``places``."""
