@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.agents.loop import Agent, Budgets
-from agentrl.asynchronous import Taken, asynchronous_batches
+from agentrl.asynchronous import asynchronous_batches
 from agentrl.config import LearnerConfig, ReinforceStage
 from agentrl.core.errors import EngineError
 from agentrl.core.message import Message, ToolSpec
@@ -36,6 +36,7 @@ from agentrl.core.trajectory import (
 from agentrl.credit.grpo import GRPO
 from agentrl.memory.transcript import Transcript
 from agentrl.rollout.runner import GroupRequest, Limits, Runner
+from agentrl.rollout.taken import Taken
 from agentrl.stages import Iteration
 from agentrl.testing.characters import CharacterRenderer
 from agentrl.testing.simulated_time import SimulatedThread

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.asynchronous import Ledger, Taken, iteration_of
+from agentrl.asynchronous import Ledger, iteration_of
 from agentrl.core.errors import EpisodeError
 from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Sample, Trajectory
 from agentrl.rollout.runner import Limits
 from agentrl.rollout.staleness import oldest_version
+from agentrl.rollout.taken import Taken
 from tests.asynchronous_playing import Played, WaitingFactory, expected_ids, recorded_by
 
 

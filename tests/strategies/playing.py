@@ -35,8 +35,7 @@ def made_up(asked: Asked, reward: Callable[[Asked, int], Reward]) -> Group:
         value = reward(asked, trial)
         name = f"{asked.id}/{trial}"
         one = failed_episode(name) if value is None else episode(name, ("a", 0.0), ("b", value))
-        ids = {"id": name, "group_id": asked.id, "task_id": asked.task.id, "trial": trial}
-        members.append(replace(one, **ids))
+        members.append(replace(one, id=name, group_id=asked.id, task_id=asked.task.id, trial=trial))
     return Group(asked.id, asked.task, tuple(members))
 
 

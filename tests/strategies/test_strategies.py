@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentrl.core.errors import ConfigError
 from agentrl.core.strategy import Place, Played
 from agentrl.core.task import Task
-from agentrl.core.trajectory import CreditResult, Group
+from agentrl.core.trajectory import CreditResult, Group, Trajectory
 from agentrl.envs.alfworld import AlfworldFactory
 from agentrl.learn.rows import batches_from_groups
 from agentrl.strategies.adaptive import Adaptive
@@ -322,7 +322,7 @@ def test_alfworlds_games_of_several_difficulties_are_graded() -> None:
 
 def test_successes_of_a_task_join_its_later_groups() -> None:
     strategy = Replay(per_group=2, keep=3)
-    stored = {}
+    stored: dict[str, Trajectory] = {}
     for number in range(3):
         made = of([1.0, 0.0, None], name=f"g{number}")
         stored |= {one.id: one for one in made.trajectories}
