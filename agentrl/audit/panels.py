@@ -113,7 +113,13 @@ def check_panels(record: RunRecord, listing: Listing) -> Finding:
 def _missing(
     record: RunRecord, planned: Mapping[str, Panel], played: Mapping[str, Sequence[object]]
 ) -> Iterator[str]:
-    if not record.finished or not record.config.stages or not record.evaluations:
+    every = record.config.evaluation.every
+    for event in record.iterations:
+        stage, number = event.data["stage"], event.data["iteration"]
+        purpose = f"validation/{stage}/{number}"
+        if every and (number + 1) % every == 0 and purpose not in played:
+            yield f"iteration {number} of {stage} is over, and '{purpose}' was never played"
+    if not record.finished or record.command != "train":
         return
     for purpose in planned:
         if purpose != "validation" and purpose not in played:

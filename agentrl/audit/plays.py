@@ -59,7 +59,7 @@ def check_plays(record: RunRecord) -> Finding | None:
         offenders += attempt_faults(f"group '{group}', trial {trial}", attempts)
     sizes = Counter(group for group, _ in episodes)
     over: dict[str, list[int]] = defaultdict(list)
-    for event in record.store.events("iteration"):
+    for event in record.iterations:
         over[event.data["stage"]].append(event.data["iteration"])
     chosen = False
     for name, iterations in over.items():

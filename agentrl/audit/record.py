@@ -27,7 +27,8 @@ class RunRecord:
         lines: Its trajectories by id, in the order they were recorded.
         tasks: What was played. trained: What its updates learnt from.
         updates: Events ``update``. evaluations: Events ``evaluation``.
-        finished: Whether it came to its end.
+        iterations: Events ``iteration``, one for each that is over.
+        finished: Whether it came to its end. command: of agentrl that made it.
     """
 
     config: RunConfig
@@ -37,7 +38,9 @@ class RunRecord:
     trained: tuple[TrainedBatch, ...]
     updates: tuple[RunEvent, ...]
     evaluations: tuple[RunEvent, ...]
+    iterations: tuple[RunEvent, ...]
     finished: bool
+    command: str
 
     @property
     def trains(self) -> bool:
@@ -79,5 +82,7 @@ def read_record(run_dir: Path, store: SqliteStore) -> RunRecord:
         trained=tuple(store.trained()),
         updates=tuple(store.events("update")),
         evaluations=tuple(store.events("evaluation")),
+        iterations=tuple(store.events("iteration")),
         finished=bool(store.events(FINISHED)) or manifest["command"] != "train",
+        command=manifest["command"],
     )

@@ -108,10 +108,8 @@ def _notes(groups: Sequence[RunGroup], curves: Curves, pairs: Sequence[Pair]) ->
     runs = [run for group in groups for run in group.runs]
     for run in runs:
         if not run.finished:
-            yield (
-                f"{run.name} is not finished: it has no final score, and its curve goes as far as "
-                "it has come"
-            )
+            words = "its report is missing" if run.scores else "it has no final score"
+            yield f"{run.name} is not finished: {words}, and its curve goes as far as it has come"
     for name in curves.left_out:
         yield f"{name} has no {curves.measure} success on record and is not among the curves"
     for axis in curves.axes:
@@ -125,6 +123,11 @@ def _notes(groups: Sequence[RunGroup], curves: Curves, pairs: Sequence[Pair]) ->
         )
     if pairs:
         yield from _unequal_budgets(groups)
+    elif len(groups) > 1:
+        yield (
+            "no scores are paired: the first group and another need a finished run each; its first "
+            f"run is {groups[0].runs[0].name}"
+        )
 
 
 def _unequal_budgets(groups: Sequence[RunGroup]) -> Iterator[str]:

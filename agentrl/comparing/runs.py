@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import RunConfig, load_config
-from agentrl.core.errors import ConfigError, StoreError
+from agentrl.core.errors import ConfigError, DataError, StoreError
 from agentrl.core.task import content_hash
 from agentrl.evaluate.report import CurvePoint
 from agentrl.evaluate.success import SuccessReport
@@ -72,7 +72,7 @@ def read_run(path: Path) -> ComparedRun:
     Raises:
         ConfigError: no run that trains is there.
         StoreError: it has no store yet, or a damaged one.
-        SchemaVersionError: it is of another release.
+        SchemaVersionError: its store is of another release. DataError: so are its records.
     """
     if not path.is_dir():
         raise ConfigError(f"'{path}' is not a directory; give the directories of runs")
@@ -84,23 +84,33 @@ def read_run(path: Path) -> ComparedRun:
         )
     config = load_config(path / CONFIG_FILE)
     with SqliteStore(path, read_only=True) as store:
-        tasks = {
-            one.task.id: _content(one.task.env, one.task.kind, one.task.payload)
-            for one in store.played_tasks()
-        }
-        reports = {event.data["purpose"]: event.data for event in store.events("evaluation")}
-        return ComparedRun(
-            name=str(path),
-            config=config,
-            finished=bool(store.events("finished")),
-            curve=tuple(CurvePoint.from_data(one.data) for one in store.events("iteration")),
-            scores={
-                how: _score(store, purpose, tasks, reports[purpose])
-                for how, purpose in SCORES.items()
-                if purpose in reports
-            },
-            validation=_validation(store, tasks),
-        )
+        try:
+            return _read(str(path), config, store)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{store.path}: what it says of iterations and evaluations is damaged or of "
+                f"another release ({error!r}); compare runs that this release can read"
+            ) from error
+
+
+def _read(name: str, config: RunConfig, store: SqliteStore) -> ComparedRun:
+    tasks = {
+        one.task.id: _content(one.task.env, one.task.kind, one.task.payload)
+        for one in store.played_tasks()
+    }
+    reports = {event.data["purpose"]: event.data for event in store.events("evaluation")}
+    return ComparedRun(
+        name=name,
+        config=config,
+        finished=bool(store.events("finished")),
+        curve=tuple(CurvePoint.from_data(one.data) for one in store.events("iteration")),
+        scores={
+            how: _score(store, purpose, tasks, reports[purpose])
+            for how, purpose in SCORES.items()
+            if purpose in reports
+        },
+        validation=_validation(store, tasks),
+    )
 
 
 def _score(

@@ -157,6 +157,32 @@ def a_whole_evaluation_is_missing(copy: Copy) -> None:
         copy.sql("DELETE FROM trajectories WHERE group_key = ?", *group)
 
 
+@plant("panels", "iteration 1 of stage1 is over, and 'validation/stage1/1' was never played")
+def a_validation_is_missing(copy: Copy) -> None:
+    copy.sql(
+        "DELETE FROM steps WHERE trajectory IN (SELECT trajectories.key FROM trajectories JOIN"
+        " groups ON groups.key = group_key WHERE purpose = 'validation/stage1/1')"
+    )
+    copy.sql(
+        "DELETE FROM trajectories WHERE group_key IN"
+        " (SELECT key FROM groups WHERE purpose = 'validation/stage1/1')"
+    )
+    copy.sql("DELETE FROM events WHERE json_extract(data, '$.purpose') = 'validation/stage1/1'")
+
+
+@plant("panels", "is finished, and its evaluation 'before/greedy' was never played")
+def nothing_was_ever_evaluated(copy: Copy) -> None:
+    copy.sql(
+        "DELETE FROM steps WHERE trajectory IN (SELECT trajectories.key FROM trajectories JOIN"
+        " groups ON groups.key = group_key WHERE purpose != 'train')"
+    )
+    copy.sql(
+        "DELETE FROM trajectories WHERE group_key IN"
+        " (SELECT key FROM groups WHERE purpose != 'train')"
+    )
+    copy.sql("DELETE FROM events WHERE kind = 'evaluation'")
+
+
 @plant("panels", "is not of its panel")
 def a_trial_too_many_was_played(copy: Copy) -> None:
     key, _, _ = _finished(copy, "before")

@@ -361,6 +361,17 @@ def test_better_or_worse_is_said_only_where_all_agree(
     assert verdict(tasks, over) == word
 
 
+def test_where_the_first_group_has_not_finished_nothing_is_paired(tmp_path: Path) -> None:
+    part = make_run(tmp_path / "part", seed=1, curve=LEARNING, finished=False)
+    whole = make_run(
+        tmp_path / "whole", "sampling.max_tokens=5", seed=1, curve=LEARNING, after=solved(5)
+    )
+    done = compare_runs([part, whole])
+    assert done.pairs == ()
+    assert any("no scores are paired" in note for note in done.notes)
+    assert [one.group for one in done.scores] == ["sampling.max_tokens=5"]
+
+
 # What is not there
 
 
@@ -406,4 +417,13 @@ def test_a_score_without_its_episodes_is_refused(tmp_path: Path) -> None:
             connection.execute(f"DELETE FROM {table}")
     connection.close()
     with pytest.raises(StoreError, match="none of its episodes is on record"):
+        compare_runs([one, two])
+
+
+def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
+    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two", seed=2, curve=LEARNING)
+    with sqlite3.connect(two / "store.sqlite") as connection:
+        connection.execute("UPDATE events SET data = json_remove(data, '$.tokens')")
+    connection.close()
+    with pytest.raises(DataError, match="damaged or of another release"):
         compare_runs([one, two])
