@@ -9,7 +9,17 @@ from __future__ import annotations
 
 import sys
 
-from agentrl.cli import credit, judging, looking, making, mcp, models, running, serve  # noqa: F401  (each adds its commands to app)
+from agentrl.cli import (  # noqa: F401  (each adds its commands to app)
+    credit,
+    engines,
+    judging,
+    looking,
+    making,
+    mcp,
+    models,
+    running,
+    serve,
+)
 from agentrl.cli.app import app
 
 __all__ = ["app", "main"]

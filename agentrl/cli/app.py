@@ -25,7 +25,7 @@ RunDirectory = Annotated[Path, typer.Argument(help="Run directory; it may still 
 
 ORDER = [
     *("train", "evaluate", "rollout", "serve", "view", "credit", "compare", "audit", "export"),
-    *("init", "new", "check", "list", "models", "mcp", "doctor"),
+    *("init", "new", "check", "list", "models", "engines", "mcp", "doctor"),
 ]
 
 

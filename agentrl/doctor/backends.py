@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from agentrl.core.errors import ConfigError
 from agentrl.doctor.machine import read
 from agentrl.doctor.packages import DISTRIBUTION, Package, package
+from agentrl.engines.vllm.environment import find_environment
 
 __all__ = ["Backend", "engines", "sandboxes"]
 
@@ -39,7 +41,20 @@ def engines(packages: tuple[Package, ...]) -> Iterator[Backend]:
             required = [package(text) for text in (entry.dist and entry.dist.requires) or ()]
             missing = [one.name for one in required if not one.extra and not one.ok]
         words = f"needs {', '.join(missing)}" if missing else "" if own else entry.value
-        yield Backend("engine", entry.name, not missing, words)
+        if own and entry.name == "vllm" and not missing:
+            yield _vllm()
+        else:
+            yield Backend("engine", entry.name, not missing, words)
+
+
+def _vllm() -> Backend:
+    """The engine needs a server; it may be elsewhere, so none here is no error."""
+    try:
+        found = find_environment()
+    except ConfigError as error:
+        return Backend("engine", "vllm", False, f"only with a server started elsewhere; {error}")
+    words = f"server {found.version} for the {found.kind.upper()} in {found.folder}"
+    return Backend("engine", "vllm", True, words)
 
 
 def sandboxes() -> Iterator[Backend]:

@@ -1,0 +1,1 @@
+"""The vLLM engine: samples from vLLM servers, which are other processes, over HTTP."""
