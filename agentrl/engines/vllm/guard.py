@@ -2,13 +2,14 @@
 
 Run by its path with the trainer's Python, on the standard library alone::
 
-    guard.py PARENT GRACE_S COMMAND [ARGUMENT...]
+    guard.py PARENT GRACE_S FOLDER COMMAND [ARGUMENT...]
 
 The command runs as the leader of a process group of its own, so that Ctrl-C is the trainer's alone
 and whatever it starts can be ended with it. Its process id is the one line on standard output. The
 guard ends when the command does (with its exit code), when it is told to (SIGTERM), and when the
 trainer is gone, however it went: then its end of standard input closes, and the guard has another
-parent. It always leaves an empty process group behind.
+parent. It always leaves an empty process group behind. Of a trainer that is gone it also removes
+FOLDER (if that is not empty text), through which weights passed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,16 +34,17 @@ def main(arguments: Sequence[str]) -> int:
     """Run a command until it ends, or has to.
 
     Args:
-        arguments: Process id of the trainer, seconds between SIGTERM and SIGKILL, the command.
+        arguments: Process id of the trainer, seconds between SIGTERM and SIGKILL, the folder, the
+            command.
     """
-    parent, grace_s, command = int(arguments[0]), float(arguments[1]), arguments[2:]
+    parent, grace_s, folder = int(arguments[0]), float(arguments[1]), arguments[2]
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl = _prctl()  # loaded before the fork
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what the server leaves behind becomes the guard's to reap
     server = subprocess.Popen(
-        command,
+        arguments[3:],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         start_new_session=True,
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         pass
     code = server.poll()
     _end(server, grace_s if code is None else min(grace_s, LEFT_S))
+    if folder and os.getppid() != parent:
+        shutil.rmtree(folder, ignore_errors=True)
     code = server.returncode if code is None else code
     return code if code >= 0 else 128 - code
 

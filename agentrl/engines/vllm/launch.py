@@ -9,6 +9,8 @@ Flags that decide whether a sample can be learnt from, whatever else is asked fo
 - ``--logprobs-mode processed_logprobs``: log-probabilities at the sampling temperature;
 - ``--generation-config vllm``: none of the sampling defaults that a model's own
   ``generation_config.json`` may bring (a top_p, a repetition penalty);
+- ``--enable-scale-out``: the route that takes and gives token ids, and says for each span of an
+  answer which weights sampled it;
 - development mode, for the routes that pause, reload and tell the version. They ask for no
   password, so the server is reachable from this machine only.
 """
@@ -94,6 +96,7 @@ def command(
         *("--host", HOST, "--port", str(port), "--disable-uvicorn-access-log"),
         *("--dtype", settings.dtype, "--max-num-seqs", str(settings.concurrency)),
         *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+        "--enable-scale-out",
         *_optional(settings, kind),
         *settings.flags,
     ]
@@ -145,10 +148,19 @@ class ServerProcess:
         environment: What it runs from.
         settings: How.
         log: File for what it prints; begun anew with each start.
+        weights: Folder through which its weights pass; removed if the trainer is killed.
     """
 
-    def __init__(self, environment: ServerEnvironment, settings: LaunchSettings, log: Path) -> None:
+    def __init__(
+        self,
+        environment: ServerEnvironment,
+        settings: LaunchSettings,
+        log: Path,
+        *,
+        weights: Path | None = None,
+    ) -> None:
         self._environment, self._settings, self._log = environment, settings, log
+        self._weights = weights
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self.url = ""
@@ -197,7 +209,8 @@ class ServerProcess:
             raise
 
     def _spawn(self, model: str, port: int) -> None:
-        guarded = [sys.executable, "-I", str(GUARD), str(os.getpid()), str(GRACE_S)]
+        told = (str(os.getpid()), str(GRACE_S), str(self._weights or ""))
+        guarded = [sys.executable, "-I", str(GUARD), *told]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._log.open("wb") as log:
@@ -212,8 +225,8 @@ class ServerProcess:
         except OSError as error:
             raise EngineError(f"the vLLM server could not be started: {error}") from error
         assert self._guard.stdout is not None
-        with self._guard.stdout as told:
-            line = told.readline().strip()
+        with self._guard.stdout as said:
+            line = said.readline().strip()
         self._pid = int(line) if line.isdigit() else None
 
     async def _answers(self) -> None:

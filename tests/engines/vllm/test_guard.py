@@ -33,7 +33,7 @@ def is_empty(group: int) -> bool:
 
 
 def guarded(*command: str, parent: int | None = None, grace_s: float = 0.2) -> list[str]:
-    return [sys.executable, "-I", FILE, str(parent or os.getpid()), str(grace_s), *command]
+    return [sys.executable, "-I", FILE, str(parent or os.getpid()), str(grace_s), "", *command]
 
 
 def started(*command: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -79,11 +79,13 @@ def test_it_ends_a_server_that_does_not_want_to_when_told_or_when_its_input_clos
 
 
 def test_nothing_is_left_of_a_trainer_that_was_killed(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
     # The trainer's own child holds the other end of the guard's input open, as forks do.
     program = (
         "import os, subprocess, sys\n"
         f"command = [sys.executable, '-I', {FILE!r}, str(os.getpid()), '0.2',"
-        f" 'bash', '-c', {STUBBORN!r}]\n"
+        f" {str(weights)!r}, 'bash', '-c', {STUBBORN!r}]\n"
         "one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
         "print(one.stdout.readline().decode(), flush=True)\n"
         "subprocess.run(['sleep', '600'], pass_fds=[one.stdin.fileno()])\n"
@@ -99,7 +101,7 @@ def test_nothing_is_left_of_a_trainer_that_was_killed(tmp_path: Path) -> None:
     assert not is_empty(group)
     os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait()
-    until(lambda: is_empty(group))
+    until(lambda: is_empty(group) and not weights.exists())
     os.killpg(trainer.pid, signal.SIGKILL)  # the child that held the input
     trainer.stdout.close()
 
