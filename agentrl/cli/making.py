@@ -78,12 +78,23 @@ def check(
         list[str],
         typer.Argument(metavar="[KEY=VALUE]...", help="The part's own options; overrides."),
     ] = [],  # noqa: B006
+    model: Annotated[
+        str, typer.Option(help="Of an engine: compare it with the learner on this model instead.")
+    ] = "",
+    limit: Annotated[
+        float, typer.Option(min=0, max=1, help="With --model: share of tokens that may differ.")
+    ] = 0.02,
     as_json: Json = False,
 ) -> None:
     """Run the contract suite of its kind on a plug-in and say in words what is wrong.
 
-    The kind run checks a run file, as train --dry-run does.
+    The kind run checks a run file, as train --dry-run does. With --model an engine's
+    log-probabilities are compared with the learner's; sampling.temperature=0.7 among the options
+    says how it samples then.
     """
+    if model:
+        _agreement(kind, name, options, model, limit, as_json)
+        return
     if kind == "run":
         from agentrl.cli.running import show_plan
 
@@ -103,6 +114,24 @@ def check(
         passed = sum(one.ok and not one.note for one in findings)
         typer.echo(f"{passed} passed, {broken} failed")
     if broken:
+        raise typer.Exit(1)
+
+
+def _agreement(
+    kind: str, name: str, options: list[str], model: str, limit: float, as_json: bool
+) -> None:
+    from agentrl.core.errors import ConfigError
+    from agentrl.testing.agreement import check_agreement, split_options
+
+    if kind != "engine":
+        raise ConfigError(f"--model compares an engine with the learner, and '{kind}' is none")
+    own, sampling = split_options(options)
+    found = check_agreement(name, model, own, sampling=sampling, limit=limit)
+    if as_json:
+        print_json(found.to_data())
+    else:
+        typer.echo("\n".join(found.lines()))
+    if not found.ok:
         raise typer.Exit(1)
 
 

@@ -15,7 +15,7 @@ from agentrl.core.errors import ConfigError, nearest
 from agentrl.registry import make, verify
 from agentrl.testing.contract import Finding, run_checks
 
-__all__ = ["CHECKABLE", "check_plugin"]
+__all__ = ["CHECKABLE", "check_plugin", "read_option"]
 
 
 def _credit(spec: str, options: Mapping[str, Any]) -> Any:
@@ -177,7 +177,7 @@ def check_plugin(kind: str, name: str, options: Sequence[str] = ()) -> list[Find
             f"cannot check the kind '{kind}'{nearest(kind, CHECKABLE) or '.'} "
             f"There are contract suites for: {', '.join(CHECKABLE)}."
         )
-    subject = _SUBJECTS[kind](name, dict(_option(one) for one in options))
+    subject = _SUBJECTS[kind](name, dict(read_option(one) for one in options))
     checks = importlib.import_module(f"agentrl.testing.contracts.{kind}").CHECKS
     return [*asyncio.run(run_checks(checks, subject)), *_notes(subject)]
 
@@ -189,7 +189,12 @@ def _notes(subject: Any) -> list[Finding]:
     return [Finding(text, True, "", note=True) for text in texts]
 
 
-def _option(text: str) -> tuple[str, Any]:
+def read_option(text: str) -> tuple[str, Any]:
+    """A ``key=value`` whose value is YAML.
+
+    Raises:
+        ConfigError: it is none.
+    """
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise ConfigError(f"option '{text}' must look like key=value")
