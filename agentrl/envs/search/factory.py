@@ -57,7 +57,7 @@ class SearchFactory:
         tasks_per_split: How many questions each split has: of the embedded corpus exactly, and
             by default at most 4096, 256 and 256; of yours at most, and by default all. A longer
             list begins with the shorter one.
-        seed: Of the embedded corpus. regions: its size, in 20 documents.
+        seed: Of the embedded corpus. regions: its size, 16 documents each.
         text: Of the embedded corpus: ``full``, or ``compact`` for tiny models.
 
     Raises:

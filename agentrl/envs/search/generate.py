@@ -34,8 +34,8 @@ SPLITS = ("train", "validation", "test")
 TASKS_PER_SPLIT = {"train": 4096, "validation": 256, "test": 256}
 HOPS = (1, 2, 3)
 _SPLIT_OF_FIVE = ("train", "train", "train", "validation", "test")
-_MEMBERS: Mapping[Kind, int] = {"person": 12, "town": 4, "firm": 4}
-MOST_REGIONS = 320
+_MEMBERS: Mapping[Kind, int] = {"person": 8, "town": 4, "firm": 4}
+MOST_REGIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class World:
 
     Args:
         seed: Which world.
-        regions: How many; 5 to ``MOST_REGIONS``, 20 documents each. Three of five are for training.
+        regions: How many; 5 to ``MOST_REGIONS``, 16 documents each. Three of five are for training.
         text: ``full``: sentences, and aliases; ``compact``: few tokens, for tiny models.
 
     Raises:
         ConfigError: an argument is out of range.
     """
 
-    def __init__(self, *, seed: int = 0, regions: int = 50, text: Text = "full") -> None:
+    def __init__(self, *, seed: int = 0, regions: int = 60, text: Text = "full") -> None:
         if not 5 <= regions <= MOST_REGIONS:
             raise ConfigError(
                 f"env 'search': regions must be from 5 to {MOST_REGIONS}, so that each split has "
@@ -188,7 +188,7 @@ def write_world(
     folder: str | Path,
     *,
     seed: int = 0,
-    regions: int = 50,
+    regions: int = 60,
     text: Text = "full",
     hops: Sequence[int] = HOPS,
     tasks_per_split: Mapping[str, int] | None = None,
@@ -214,8 +214,8 @@ def _write(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 def _shuffled_names(seed: int) -> dict[Kind, list[str]]:
     lists: dict[Kind, tuple[Sequence[str], Sequence[str]]] = {
         "person": (names.FIRST_NAMES, names.LAST_NAMES),
-        "town": (names.LAST_NAMES, names.TOWN_ENDINGS),
-        "firm": (names.LAST_NAMES, names.KINDS_OF_FIRM),
+        "town": (names.TOWN_NAMES, names.TOWN_ENDINGS),
+        "firm": (names.FIRM_NAMES, names.KINDS_OF_FIRM),
     }
     shuffled = {}
     for kind, (left, right) in lists.items():
