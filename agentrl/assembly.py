@@ -287,7 +287,7 @@ def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
     settings, renderer = config.agent, config.agent.renderer
     rendering = make("renderer", renderer.name, renderer.options, tokenizer=tokenizer)
     return Agent(
-        engine=_engine(config, model),
+        engine=_engine(config, model, tokenizer),
         renderer=rendering,
         make_memory=_memory_maker(settings.memory),
         sampling=Sampling(**config.sampling.model_dump()),
@@ -301,13 +301,17 @@ def _agent(config: RunConfig, model: Any, tokenizer: Any) -> Agent:
     )
 
 
-def _engine(config: RunConfig, model: Any) -> Any:
+def _engine(config: RunConfig, model: Any, tokenizer: Any) -> Any:
     """What samples: from the very weights that are learnt, or from a copy in another process.
 
     With ``rollout.max_staleness`` the learner changes its weights while episodes are sampled.
     """
     engine = config.engine
     options = engine.options | ({"deterministic": True} if config.deterministic else {})
+    if engine.name == "vllm" and model is not None:
+        from agentrl.models.serving import ServedPolicy
+
+        return make("engine", "vllm", options, policy=ServedPolicy(model, tokenizer))
     if not config.rollout.max_staleness or engine.name != "hf":
         return make("engine", engine.name, options, model=model)
     from agentrl.engines.hf.hosted import hosted

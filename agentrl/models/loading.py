@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from agentrl.models.hub import at_hand
 from agentrl.models.lora import plain_state
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 __all__ = [
@@ -145,13 +146,18 @@ def _require_weights(folder: Path) -> None:
 
 
 def save_policy(
-    folder: str | Path, model: PreTrainedModel, tokenizer: Any, dtype: str = "float32"
+    folder: str | Path,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    dtype: str = "float32",
+    state: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """Write a policy: config.json, model.safetensors, tokenizer.json. The model is not changed.
 
     The adapter of a model that has one (``models.lora``) is merged into what is written.
 
-    ``dtype`` ``bfloat16`` or ``float16`` halves the file; ``load_model`` reads it as float32.
+    ``dtype`` ``bfloat16`` or ``float16`` halves the file; ``load_model`` reads it as float32. With
+    ``state`` other weights of the model are written; without a tokenizer none is.
 
     Raises:
         ConfigError: the dtype is unknown.
@@ -162,7 +168,7 @@ def save_policy(
 
     kind = getattr(torch, dtype)
     weights, seen = {}, set()
-    for name, value in plain_state(model).items():
+    for name, value in (plain_state(model) if state is None else state).items():
         place = (value.data_ptr(), value.shape, value.stride())
         if place in seen:
             continue  # tied weights are one, and are tied again when they are loaded
@@ -170,7 +176,8 @@ def save_policy(
         weights[name] = value.detach().to("cpu", kind)
     with quiet_bars():
         model.save_pretrained(folder, state_dict=weights)
-    tokenizer.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "adapter_tensors",
     "add_adapter",
+    "base_state",
     "has_adapter",
     "load_adapter",
     "parameter_counts",
@@ -126,6 +127,15 @@ def plain_state(model: Any) -> dict[str, torch.Tensor]:
     return {
         name.replace(".base_layer.", "."): merged.get(name, one)
         for name, one in state.items()
+        if f".{NAME}." not in name
+    }
+
+
+def base_state(model: Any) -> dict[str, torch.Tensor]:
+    """The state of the model as it is without its adapter: its own tensors."""
+    return {
+        name.replace(".base_layer.", "."): one
+        for name, one in model.state_dict().items()
         if f".{NAME}." not in name
     }
 

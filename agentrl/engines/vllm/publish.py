@@ -35,6 +35,7 @@ __all__ = [
     "ReloadPath",
     "Save",
     "everywhere",
+    "private_folder",
     "take_up",
 ]
 
@@ -107,7 +108,7 @@ class _Folder:
 
     def __init__(self, place: Path | None, size: int) -> None:
         self._own = place is None
-        self.path = place.expanduser().absolute() if place else _private(size)
+        self.path = place.expanduser().absolute() if place else private_folder(size)
         self.path.mkdir(parents=True, exist_ok=True)
         self.number = 0
 
@@ -316,7 +317,7 @@ def everywhere(
     return tuple(unreached)
 
 
-def _private(size: int) -> Path:
+def private_folder(size: int) -> Path:
     """A new folder, in memory where there is room for it, or else among the temporary files."""
     place: Path | None = None
     with contextlib.suppress(OSError):
