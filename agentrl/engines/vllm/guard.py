@@ -73,11 +73,17 @@ def _closed() -> bool:
 def _end(server: subprocess.Popen[bytes], grace_s: float) -> None:
     """Ask the whole group to end, wait, then kill what is left of it."""
     _signal(server.pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while time.monotonic() < deadline and (server.poll() is None or not _reaped(server.pid)):
-        time.sleep(0.05)
+    _wait(server, grace_s)
     _signal(server.pid, signal.SIGKILL)
     server.wait()
+    _wait(server, LEFT_S)
+
+
+def _wait(server: subprocess.Popen[bytes], most_s: float) -> None:
+    """Until nobody is left in the group."""
+    deadline = time.monotonic() + most_s
+    while time.monotonic() < deadline and (server.poll() is None or not _reaped(server.pid)):
+        time.sleep(0.05)
 
 
 def _reaped(group: int) -> bool:

@@ -22,6 +22,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ import httpx
 
 from agentrl.core.errors import ConfigError, EngineError
 from agentrl.engines.vllm.environment import Kind, ServerEnvironment
+from agentrl.engines.vllm.untied import is_tied, untied
 
 __all__ = ["SERVED_NAME", "LaunchSettings", "ServerProcess", "command", "last_words"]
 
@@ -161,6 +163,7 @@ class ServerProcess:
     ) -> None:
         self._environment, self._settings, self._log = environment, settings, log
         self._weights = weights
+        self._untied = log.with_suffix(".model")
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self.url = ""
@@ -189,9 +192,11 @@ class ServerProcess:
             ConfigError: a model that the CPU build cannot serve.
             EngineError: it ended, or did not answer in time; the message has its own words.
         """
+        await self.stop()
         if self._environment.kind == "cpu":
             _check_heads(Path(model))
-        await self.stop()
+            if is_tied(Path(model)):
+                model = untied(Path(model), self._untied)
         port = _free_port()
         self._spawn(str(model), port)
         self.url = f"http://{HOST}:{port}"
@@ -242,6 +247,7 @@ class ServerProcess:
     async def stop(self) -> None:
         """End it and all that it started; returns when nothing of it is left."""
         guard, self._guard = self._guard, None
+        shutil.rmtree(self._untied, ignore_errors=True)
         if guard is None:
             return
         assert guard.stdin is not None

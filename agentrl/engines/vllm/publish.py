@@ -26,6 +26,7 @@ from typing import Protocol
 
 from agentrl.core.errors import WeightSyncError
 from agentrl.engines.vllm.control import Control, InFlight, UnreachableError
+from agentrl.engines.vllm.untied import add_head
 
 __all__ = [
     "BASE",
@@ -149,6 +150,9 @@ class _Folder:
 class ReloadPath:
     """Writes whole weights to a disk and has the servers load them from there.
 
+    A server on a CPU that somebody else started must not have been started with tied weights: it
+    would keep its old head (``untied``).
+
     Args:
         save: Writes ``model.safetensors`` with the weights as they are now.
         folder: A folder that every server can read under this very path; ``None``: private, for
@@ -180,11 +184,15 @@ class ReloadPath:
 
     def publish(self, version: int, servers: Sequence[str]) -> tuple[str, ...]:
         """As of ``Publisher``."""
-        path = self._folder.write(self._save)
+        path = self._folder.write(self._with_head)
         self._newest = version, path
         unreached = everywhere(servers, self.restore)
         self._folder.forget_before(self._folder.number)
         return unreached
+
+    def _with_head(self, folder: Path) -> None:
+        self._save(folder)
+        add_head(folder)
 
     def restore(self, server: str) -> None:
         """As of ``Publisher``."""
