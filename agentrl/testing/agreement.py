@@ -7,7 +7,8 @@ learner's. For equal weights their ratio
 
 must be 1 up to rounding, or every clipped objective and every importance weight is wrong without
 anybody noticing. Here episodes of several turns are sampled, scored by the learner's own scorer,
-and compared token by token. Settings that make the ratio wrong, or the samples of a group alike,
+and compared token by token, once with the weights as they are, and once after they were changed and
+published. Settings that make the ratio wrong, or the samples of a group alike,
 are named.
 
 Source: the cases are TRL's issues 6789 and 4159 (truncated sampling, temperature).
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ LOW, HIGH = 0.9, 1.1
 LIMIT = 0.02  # of tokens outside; low precision on a GPU is worth some
 _LONGEST_PROMPT, _SHOWN = 48, 12  # tokens of a first prompt, and of what is shown between turns
 _TURNS, _ALIKE, _ANSWER = 2, 4, 64
+_NOISE = 0.1
 _TEXT = (
     "You are in the middle of a room. Looking quickly around you, you see a drawer 2, a shelf 5, "
     "a fridge 1 and a desk 1. Your task is to: put a clean mug on the desk.",
@@ -55,6 +57,8 @@ class Agreement:
         outside: Share of tokens whose ratio is outside [0.9, 1.1].
         limit: The largest share that passes.
         warnings: What biases the ratio although it may look right, in words.
+        published: The same after the weights were changed and published; ``None``: this engine
+            takes no new weights.
     """
 
     tokens: int
@@ -66,11 +70,13 @@ class Agreement:
     mean_ratio: float
     outside: float
     limit: float
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    published: Agreement | None = None
 
     @property
     def ok(self) -> bool:
-        return self.outside <= self.limit
+        later = self.published
+        return self.outside <= self.limit and (later is None or later.ok)
 
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -79,19 +85,26 @@ class Agreement:
     def lines(self) -> list[str]:
         """The report for people."""
         verdict = "agrees with the learner" if self.ok else "does NOT agree with the learner"
+        later = self.published
         return [
-            f"{self.tokens:,} sampled tokens of {self.episodes} episodes",
-            f"difference of log-probabilities: median {self.median:.1e}, 90 % below {self.p90:.1e},"
-            f" 99 % below {self.p99:.1e}, largest {self.largest:.1e}",
-            f"ratio: mean {self.mean_ratio:.4f}; outside [{LOW:g}, {HIGH:g}]: {self.outside:.2%} "
-            f"of the tokens (limit {self.limit:.2%})",
+            *self._numbers(),
+            *(["after changed weights were published:", *later._numbers()] if later else []),
             *(f"warning: {one}" for one in self.warnings),
             f"the engine {verdict}",
         ]
 
+    def _numbers(self) -> list[str]:
+        return [
+            f"{self.tokens:,} sampled tokens of {self.episodes} episodes",
+            f"  difference of log-probabilities: median {self.median:.1e}, 90 % below "
+            f"{self.p90:.1e}, 99 % below {self.p99:.1e}, largest {self.largest:.1e}",
+            f"  ratio: mean {self.mean_ratio:.4f}; outside [{LOW:g}, {HIGH:g}]: "
+            f"{self.outside:.2%} of the tokens (limit {self.limit:.2%})",
+        ]
+
 
 def check_agreement(
-    name: str,
+    name: Any,
     path: str,
     options: Mapping[str, Any],
     *,
@@ -103,7 +116,7 @@ def check_agreement(
     """Sample with the engine ``name``, score with the learner, compare.
 
     Args:
-        name: Registered name or ``module:attr`` of an engine.
+        name: Registered name or ``module:attr`` of an engine, or its class.
         path: Model folder, hub id or ``builtin:NAME``.
         options: The engine's own.
         sampling: How to sample.
@@ -121,8 +134,8 @@ def check_agreement(
     verify("engine", name, options, ("model",))
     model = load_model(path, dtype=dtype)
     prompts = _prompts(path, model, episodes)
-    pairs, warnings = asyncio.run(_sampled(name, options, model, prompts, sampling))
-    return compare(pairs, _scored(model, pairs, sampling), limit=limit, warnings=warnings)
+    now, later, warnings = asyncio.run(_played(name, options, model, prompts, sampling, limit))
+    return replace(now, published=later, warnings=tuple(warnings))
 
 
 def split_options(options: Sequence[str]) -> tuple[dict[str, Any], Sampling]:
@@ -153,7 +166,6 @@ def compare(
     scored: Sequence[Sequence[float]],
     *,
     limit: float = LIMIT,
-    warnings: Sequence[str] = (),
 ) -> Agreement:
     """Compare samples with what the learner says of the same tokens.
 
@@ -161,7 +173,6 @@ def compare(
         pairs: Prompts and answers.
         scored: Log-probabilities of all tokens of each row, prompt and answer.
         limit: Largest share outside that passes.
-        warnings: Known already.
 
     Raises:
         ConfigError: the engine's log-probabilities are no numbers.
@@ -191,7 +202,6 @@ def compare(
         mean_ratio=float(ratio.mean()),
         outside=float(((ratio < LOW) | (ratio > HIGH)).mean()),
         limit=limit,
-        warnings=tuple(warnings),
     )
 
 
@@ -210,24 +220,52 @@ def _prompts(path: str, model: Any, count: int) -> list[list[int]]:
     return [ids[one % len(ids)][: draw.randint(4, _LONGEST_PROMPT)] for one in range(max(1, count))]
 
 
-async def _sampled(
-    name: str,
+async def _played(
+    name: Any,
     options: Mapping[str, Any],
     model: Any,
     prompts: Sequence[list[int]],
     sampling: Sampling,
-) -> tuple[list[tuple[list[int], Sample]], list[str]]:
+    limit: float,
+) -> tuple[Agreement, Agreement | None, list[str]]:
+    """Compare with the weights as they are, and with changed ones that the engine was given."""
     from agentrl.registry import make
 
-    engine: Engine = make("engine", name, options, model=model)
+    engine: Any = make("engine", name, options, model=model)
+
+    async def compared() -> Agreement:
+        episodes = [
+            _episode(engine, prompt, sampling, number) for number, prompt in enumerate(prompts)
+        ]
+        pairs = [pair for episode in await asyncio.gather(*episodes) for pair in episode]
+        return compare(pairs, _scored(model, pairs, sampling), limit=limit)
+
     try:
-        played = await asyncio.gather(
-            *(_episode(engine, prompt, sampling, number) for number, prompt in enumerate(prompts))
-        )
-        pairs = [pair for episode in played for pair in episode]
-        return pairs, [*_cut(sampling), *await _alike(engine, prompts[0], sampling)]
+        now, later = await compared(), None
+        warnings = [*_cut(sampling), *await _alike(engine, prompts[0], sampling)]
+        if hasattr(engine, "set_version"):
+            _change(model)
+            try:
+                await asyncio.to_thread(engine.set_version, 1)
+            except ConfigError as error:  # it is not for training, and says so
+                warnings.append(str(error))
+            else:
+                later = await compared()
+        return now, later, warnings
     finally:
         await engine.aclose()
+
+
+def _change(model: Any) -> None:
+    """Other weights, in place, as an optimiser leaves them: of every matrix a tenth is noise."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for one in model.parameters():
+            if one.dim() > 1:
+                noise = torch.randn(one.shape, generator=generator).to(one)
+                one.add_(_NOISE * one.std() * noise)
 
 
 async def _episode(

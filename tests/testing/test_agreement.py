@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Sequence
@@ -56,6 +57,13 @@ class NoSeed(HfEngine):
         return await super().sample(prompt_ids, **{**asked, "seed": self.calls})
 
 
+class Deaf(HfEngine):
+    """Takes no new weights, and says that it has them."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(copy.deepcopy(model))
+
+
 class Silent(HfEngine):
     """Knows no log-probabilities."""
 
@@ -81,6 +89,7 @@ def test_the_engine_in_this_process_agrees_with_the_learner(temperature: float) 
     assert found.outside == 0
     assert found.largest < 1e-4
     assert found.warnings == ()
+    assert found.published.largest < 1e-4
 
 
 def test_log_probabilities_at_another_temperature_are_found() -> None:
@@ -88,6 +97,13 @@ def test_log_probabilities_at_another_temperature_are_found() -> None:
     assert not found.ok
     assert found.outside > 0.1
     assert "does NOT agree" in found.lines()[-1]
+
+
+def test_new_weights_that_do_not_arrive_are_found() -> None:
+    found = checked(Deaf)
+    assert found.outside == 0
+    assert found.published.outside > 0.1
+    assert not found.ok
 
 
 def test_a_cut_distribution_is_warned_of_although_the_ratios_look_right() -> None:
