@@ -22,15 +22,18 @@ from transformers import PreTrainedModel
 
 from agentrl.config import LoraConfig
 from agentrl.core.errors import EngineError, WeightSyncError
-from agentrl.core.trajectory import Sample
+from agentrl.core.trajectory import Sample, Sampling
 from agentrl.engines.vllm.control import Control
+from agentrl.engines.vllm.engine import VllmEngine
 from agentrl.engines.vllm.environment import ServerEnvironment
 from agentrl.engines.vllm.launch import LaunchSettings, ServerProcess
 from agentrl.engines.vllm.publish import LoraDisk, ReloadPath
 from agentrl.models.loading import load_model, save_policy
 from agentrl.models.lora import adapter_tensors, add_adapter, save_adapter
+from agentrl.models.serving import ServedPolicy
 from agentrl.models.tiny import tiny_policy
-from agentrl.testing.driving import forward_logprobs, prompt_of
+from agentrl.testing.agreement import check_agreement
+from agentrl.testing.driving import forward_logprobs, prompt_of, sample
 from agentrl.testing.tiny_tokenizers import tiny_tokenizer
 
 DEADLINE_S = 300.0  # generous: nothing here depends on it
@@ -232,37 +235,56 @@ def test_weights_that_it_cannot_load_are_said_in_its_own_words(
     assert world.server.death is None
 
 
-def test_a_server_that_is_killed_costs_what_is_in_flight_and_comes_back_with_the_weights(
-    world: World, tmp_path: Path
+def test_the_engine_agrees_with_the_learner_before_and_after_it_publishes(world: World) -> None:
+    options = {"urls": [world.server.url]}
+    with Control(world.server.url) as control:  # the weights that the folder has
+        control.pause("keep")
+        control.reload(str(world.folder))
+        control.forget_prefixes()
+        control.resume()
+    sampling = Sampling(max_tokens=32)
+    found = check_agreement(VllmEngine, str(world.folder), options, sampling=sampling, episodes=8)
+    assert found.published is not None
+    for one in (found, found.published):
+        assert one.tokens == 8 * 2 * 32
+        assert one.median < MEDIAN
+        assert one.outside == 0
+
+
+def test_an_engine_whose_server_is_killed_loses_no_request_and_starts_it_with_the_newest_weights(
+    server_environment: ServerEnvironment,
 ) -> None:
-    world.shake(9)
-    publisher = ReloadPath(world.save, folder=tmp_path)
+    model = tiny_policy(tiny_tokenizer(), hidden_size=64, layers=2, heads=2, context=CONTEXT)
+    policy = ServedPolicy(model, tiny_tokenizer())
+    engine = VllmEngine(
+        policy=policy, launch=True, environment=str(server_environment.folder), health_s=0.5
+    )
     prompt = prompt_of(3, 12)
 
     async def work() -> None:
-        await asyncio.to_thread(publisher.publish, 9, [world.server.url])
-        group = world.server.pid
-        assert group is not None
-        async with asking(world) as client:
-            finished = await ask(client, prompt, 16)
-            lost = asyncio.create_task(ask(client, prompt, LONG))
-            await asyncio.sleep(0.05)
+        try:
+            shaken(model.parameters(), 5)
+            await asyncio.to_thread(engine.set_version, 4)
+            requests = [
+                asyncio.create_task(sample(engine, prompt, episode=str(one), max_tokens=LONG))
+                for one in range(8)
+            ]
+            await asyncio.sleep(0.3)
+            assert engine._fleet is not None
+            process = engine._fleet.servers[0].process
+            assert isinstance(process, ServerProcess)
+            group = process.pid
+            assert group is not None
             os.kill(group, signal.SIGKILL)
-            with pytest.raises(httpx.HTTPError):
-                await lost
-        assert statistics.median(agree(world.model, prompt, finished)) < MEDIAN
-        while world.server.death is None:  # noqa: ASYNC110 - nothing tells of its end
-            await asyncio.sleep(0.05)
-        assert "was killed by SIGKILL" in world.server.death
-        with pytest.raises(ProcessLookupError):
-            os.killpg(group, 0)  # its workers are gone with it
-        assert publisher.publish(10, []) == ()
-        await world.server.start(world.folder)
-        await asyncio.to_thread(publisher.restore, world.server.url)
-        async with asking(world) as client:
-            again = await ask(client, prompt, 16)
-        assert again.versions == ((0, 10),)
-        assert statistics.median(agree(world.model, prompt, again)) < MEDIAN
+            for answer in await asyncio.gather(*requests):
+                assert len(answer.token_ids) == LONG
+                assert answer.versions == ((0, 4),)
+                assert statistics.median(agree(model, prompt, answer)) < MEDIAN
+            assert engine.stats.deaths == 1
+            with pytest.raises(ProcessLookupError):
+                os.killpg(group, 0)  # its workers are gone with it
+        finally:
+            await engine.aclose()
 
     run(work)
 
