@@ -34,6 +34,7 @@ from agentrl.engines.hf import HfEngine
 from agentrl.engines.vllm.control import Control
 from agentrl.engines.vllm.engine import VllmEngine
 from agentrl.engines.vllm.environment import find_environment
+from agentrl.engines.vllm.launch import LaunchSettings, last_words, server_variables
 from agentrl.models.loading import load_model, load_tokenizer, save_policy
 from agentrl.models.serving import ServedPolicy
 from agentrl.models.tiny import tiny_policy
@@ -133,13 +134,16 @@ def offline(model: Path, prompts: list[list[list[int]]], work: Workload, folder:
     asked, answered, program = folder / "asked.json", folder / "answered.json", folder / "run.py"
     asked.write_text(json.dumps(told))
     program.write_text(OFFLINE)
-    with (folder / "offline.log").open("wb") as log:
-        subprocess.run(
+    log = folder / "offline.log"
+    with log.open("wb") as printed:
+        code = subprocess.run(
             [str(found.python), "-I", str(program), str(asked), str(answered)],
-            check=True,
-            stdout=log,
-            stderr=log,
-        )
+            stdout=printed,
+            stderr=printed,
+            env=server_variables(LaunchSettings(), found.kind),
+        ).returncode
+    if code:
+        raise SystemExit(f"vLLM offline ended with {code}{last_words(log)}")
     return json.loads(answered.read_text())
 
 

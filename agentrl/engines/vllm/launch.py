@@ -37,7 +37,14 @@ from agentrl.core.errors import ConfigError, EngineError
 from agentrl.engines.vllm.environment import Kind, ServerEnvironment
 from agentrl.engines.vllm.untied import is_tied, untied
 
-__all__ = ["SERVED_NAME", "LaunchSettings", "ServerProcess", "command", "last_words"]
+__all__ = [
+    "SERVED_NAME",
+    "LaunchSettings",
+    "ServerProcess",
+    "command",
+    "last_words",
+    "server_variables",
+]
 
 SERVED_NAME = "policy"
 GUARD = Path(__file__).with_name("guard.py")
@@ -124,7 +131,8 @@ def _served_rank(rank: int) -> int:
     return next((one for one in (8, 16, 32, 64, 128, 256, 320, 512) if one >= rank), rank)
 
 
-def _variables(settings: LaunchSettings, kind: Kind) -> dict[str, str]:
+def server_variables(settings: LaunchSettings, kind: Kind) -> dict[str, str]:
+    """The environment variables of the server."""
     told = {
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
@@ -225,7 +233,7 @@ class ServerProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     start_new_session=True,
-                    env=_variables(self._settings, self._environment.kind),
+                    env=server_variables(self._settings, self._environment.kind),
                 )
         except OSError as error:
             raise EngineError(f"the vLLM server could not be started: {error}") from error
