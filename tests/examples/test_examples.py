@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 
 from agentrl.cli import app
 from agentrl.config import load_config
+from agentrl.models.loading import save_policy
+from agentrl.models.tiny import tiny_policy
 from agentrl.scaffold.run_file import RUN_FILE
 from agentrl.testing.checking import check_plugin
+from agentrl.testing.tiny_tokenizers import tiny_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GAMES_PER_SPLIT = 6
@@ -131,6 +134,19 @@ def test_the_published_setting_is_valid_as_far_as_can_be_seen_without_its_weight
     )
     assert planned["model"].startswith("Qwen/Qwen2.5-1.5B-Instruct")
     assert planned["episodes"] == 150 * 16 * 8
+
+
+def test_the_pretrained_model_on_a_cpu_is_valid_as_far_as_can_be_seen_without_a_server(
+    games: Path, tmp_path: Path
+) -> None:
+    tokenizer = tiny_tokenizer()  # which knows the control tokens of the real one
+    save_policy(tmp_path / "model", tiny_policy(tokenizer, context=1024), tokenizer)
+    planned = agentrl(
+        *("train", EXAMPLES / "alfworld_smollm2_cpu.yaml", "--dry-run"),
+        *(f"env.options.source={games}", f"run_dir={tmp_path / 'run'}"),
+        *(f"model.path={tmp_path / 'model'}", "stages.0.demonstrations=6"),
+    )
+    assert planned["episodes"] == 2 * 2 * 4
 
 
 def test_the_published_values_are_those_cited() -> None:
