@@ -246,11 +246,16 @@ class ServerProcess:
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
             while True:
                 if self.death is not None:
-                    raise EngineError(f"{self.death}\nEverything that it printed: {self._log}")
+                    raise EngineError(self.death + self._where())
                 with contextlib.suppress(httpx.HTTPError):
                     if (await client.get(f"{self.url}/health")).status_code == 200:
                         return
                 await asyncio.sleep(_POLL_S)
+
+    def _where(self) -> str:
+        """Where all that it printed can be read, if that file stays."""
+        stays = self._weights is None or not self._log.is_relative_to(self._weights)
+        return f"\nEverything that it printed: {self._log}" if stays else ""
 
     async def stop(self) -> None:
         """End it and all that it started; returns when nothing of it is left."""
