@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 from agentrl.completions.recording import Recording, Replay
 from agentrl.completions.usage import Meter, Prices, Usage
-from agentrl.completions.wire import answer_from, message_data, tool_data
+from agentrl.completions.wire import answer_from, conversation_data, fitted, tool_data
 from agentrl.core.errors import ConfigError, EngineError, MissingDependencyError
 from agentrl.core.message import Message, ToolSpec
 
 __all__ = ["Completion", "CompletionClient"]
 
 KEY_VARIABLE = "OPENAI_API_KEY"
+UNSUPPORTED = ("unsupported_parameter", "unsupported_value")
 SHOWN = 300  # characters of what an endpoint said, in messages
 
 
@@ -97,6 +98,7 @@ class CompletionClient:
         self._client: Any = None
         self._room = asyncio.Semaphore(concurrency)
         self._next_at = 0.0
+        self._unwanted: set[str] = set()  # fields that the model has refused
 
     @property
     def usage(self) -> Usage:
@@ -123,7 +125,7 @@ class CompletionClient:
         self._meter.check()
         request: dict[str, Any] = {
             "model": self.model,
-            "messages": [message_data(one) for one in messages],
+            "messages": conversation_data(messages),
             "temperature": temperature,
             "top_p": top_p,
             "max_tokens": max_tokens,
@@ -151,9 +153,7 @@ class CompletionClient:
         async with self._room:
             await self._turn()
             try:
-                # Raw, because an endpoint that is none may answer anything at all.
-                answered = await client.chat.completions.with_raw_response.create(**request)
-                text = answered.http_response.text
+                text = await self._create(client, request)
             except library.APIStatusError as error:
                 raise self._refused(error) from None
             except library.APIConnectionError as error:
@@ -165,7 +165,7 @@ class CompletionClient:
                 ) from None
         try:
             body = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise EngineError(
@@ -173,6 +173,21 @@ class CompletionClient:
                 "base_url that of an OpenAI-compatible endpoint? It mostly ends in /v1"
             )
         return body
+
+    async def _create(self, client: Any, request: Mapping[str, Any]) -> str:
+        """The body of the answer, the request made to fit what this model takes."""
+        while True:
+            sent = fitted(request, self._unwanted)
+            try:
+                # Raw, because an endpoint that is none may answer anything at all.
+                answered = await client.chat.completions.with_raw_response.create(**sent)
+                return str(answered.http_response.text)
+            except self._library.BadRequestError as error:
+                if error.code not in UNSUPPORTED or not isinstance(error.param, str):
+                    raise
+                self._unwanted.add(error.param)
+                if fitted(request, self._unwanted) == sent:
+                    raise
 
     def _read(self, body: Mapping[str, Any]) -> Completion:
         try:
@@ -223,6 +238,11 @@ class CompletionClient:
             return ConfigError(
                 f"{self._name()} has no such model or address (status 404): {said}. Is base_url "
                 "right? It mostly ends in /v1"
+            )
+        if getattr(error, "code", None) in UNSUPPORTED:
+            return ConfigError(
+                f"{self._name()} does not take what is asked of it: {said}. Set it in the run "
+                "file's sampling, or with extra ({temperature: 1} for models that reason)"
             )
         if status == 429:
             said = f"{said}. Lower concurrency, or set requests_per_minute"

@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from agentrl.core.message import Message, ToolCall, ToolSpec
+from agentrl.dialects.calls import arguments_of, problem_call
 
-__all__ = ["answer_from", "message_data", "tool_data"]
+__all__ = ["answer_from", "conversation_data", "fitted", "tool_data"]
 
 
-def message_data(message: Message) -> dict[str, Any]:
-    """One message of a request. Thinking is not sent: endpoints refuse or ignore it."""
+def conversation_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages of a request. Thinking is not sent: endpoints refuse or ignore it.
+
+    Endpoints refuse a whole conversation in which a call has no result or a result no call. Both
+    happen: of an answer that was cut or could not be read the model is told in a tool message. Such
+    a result is sent as the user's word, such a call is left out.
+    """
+    data = []
+    called: Collection[str] = ()
+    for place, message in enumerate(messages):
+        if message.role == "tool" and message.tool_call_id not in called:
+            message = Message("user", message.content)
+        elif message.role == "assistant":
+            after = takewhile(lambda one: one.role == "tool", messages[place + 1 :])
+            answered = {one.tool_call_id for one in after}
+            calls = [one for one in message.tool_calls if one.name and one.id in answered]
+            called = {one.id for one in calls}
+            data.append(_message_data(message, calls))
+            continue
+        data.append(_message_data(message, ()))
+    return data
+
+
+def fitted(request: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
+    """``request`` without the fields that the model ``refused``, where that changes nothing.
+
+    Models that reason take the limit of tokens by another name, and no ``temperature`` or
+    ``top_p``, not even the 1 that they have anyway.
+    """
+    data = dict(request)
+    if "max_tokens" in refused and "max_tokens" in data:
+        data.setdefault("max_completion_tokens", data.pop("max_tokens"))
+    for name in ("temperature", "top_p"):
+        if name in refused and data.get(name) == 1:
+            del data[name]
+    return data
+
+
+def _message_data(message: Message, calls: Sequence[ToolCall]) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": message.content}
-    calls = [one for one in message.tool_calls if one.problem is None or one.name]
     if calls:
         data["content"] = message.content or None
         data["tool_calls"] = [
@@ -56,16 +94,13 @@ def answer_from(data: Mapping[str, Any]) -> Message:
 
 
 def _call(data: Mapping[str, Any], place: int) -> ToolCall:
-    function = data["function"]
-    name, text = str(function["name"]), function.get("arguments") or "{}"
-    call_id = str(data.get("id") or f"call_{place}")
-    try:
-        arguments = json.loads(text) if isinstance(text, str) else text
-    except json.JSONDecodeError as error:
-        return ToolCall(call_id, name, {}, f"the arguments {text[:200]!r} are no JSON: {error}")
-    if not isinstance(arguments, Mapping):
-        return ToolCall(call_id, name, {}, f"the arguments {text[:200]!r} are no JSON object")
-    return ToolCall(call_id, name, dict(arguments))
+    function, call_id = data["function"], str(data.get("id") or f"call_{place}")
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        return problem_call(f"the call must name a tool, got {name!r:.60}", "", call_id)
+    arguments = function.get("arguments")
+    given = "" if arguments is None else arguments
+    return arguments_of(call_id, name, given, text_arguments=True)
 
 
 def _text(arguments: Mapping[str, Any]) -> str:

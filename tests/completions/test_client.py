@@ -62,15 +62,69 @@ def test_calls_in_an_answer_also_those_that_cannot_be_read(serve: Serve) -> None
         function = {"name": name, "arguments": arguments}
         return {"id": name, "type": "function", "function": function}
 
-    calls = [call("a", '{"x": 1}'), call("b", "{broken"), call("c", "[1]"), call("d", "")]
+    given = ['{"x": 1}', "{broken", "[1]", "", 5, "[" * 100_000, "9" * 5000, '{"x": NaN}']
+    calls = [*map(call, "abcdefgh", given), call("", "{}")]
     service = serve(Reply(answer(None, tool_calls=calls, reasoning_content="well")))
     got = ask(CompletionClient("m", base_url=service.url)).message
     assert (got.content, got.reasoning) == ("", "well")
-    assert [dict(one.arguments) for one in got.tool_calls] == [{"x": 1}, {}, {}, {}]
+    assert [dict(one.arguments) for one in got.tool_calls] == [{"x": 1}, *[{}] * 8]
     problems = [one.problem or "" for one in got.tool_calls]
-    assert "no JSON" in problems[1]
-    assert "no JSON object" in problems[2]
     assert (problems[0], problems[3]) == ("", "")
+    wanted = ["invalid JSON", "must be a JSON object, got a list", "must be a JSON object, got 5"]
+    wanted += ["nested more than", "more digits", "NaN is no JSON value", "must name a tool"]
+    for problem, text in zip([*problems[1:3], *problems[4:]], wanted, strict=True):
+        assert text in problem
+
+
+def test_a_call_without_a_result_and_a_result_without_a_call_are_not_sent_as_such(
+    serve: Serve,
+) -> None:
+    # An endpoint would refuse the conversation, now and at every later step.
+    service = serve(OK)
+    made, unread = ToolCall("a", "add", {"x": 1}), ToolCall("b", "add", {}, "cut")
+    ask(
+        CompletionClient("m", base_url=service.url),
+        [
+            Message("user", "1?"),
+            Message("assistant", "half", tool_calls=(unread,)),
+            Message("tool", "error: cut", tool_call_id="call_0"),
+            Message("assistant", "", tool_calls=(ToolCall("call_0", "", {}, "no name"),)),
+            Message("tool", "error: no name", tool_call_id="call_0"),
+            Message("assistant", "", tool_calls=(made, unread)),
+            Message("tool", "2", tool_call_id="a"),
+            Message("tool", "error: cut", tool_call_id="b"),
+        ],
+    )
+    (sent,) = service.asked
+    roles = ["user", "assistant", "user", "assistant", "user", "assistant", "tool", "tool"]
+    assert [one["role"] for one in sent["messages"]] == roles
+    calls = [[call["id"] for call in one.get("tool_calls", ())] for one in sent["messages"]]
+    assert calls == [[], [], [], [], [], ["a", "b"], [], []]
+    assert sent["messages"][2] == {"role": "user", "content": "error: cut"}
+
+
+def refusal(body: dict[str, Any]) -> Reply:
+    """What a model that reasons says to fields that it does not take, one after the other."""
+    for name in ("max_tokens", "temperature", "top_p"):
+        if name in body:
+            error = {"message": f"no {name}", "param": name, "code": "unsupported_parameter"}
+            return Reply({"error": error}, 400)
+    return OK
+
+
+def test_fields_that_a_model_does_not_take_are_left_out_where_that_changes_nothing(
+    serve: Serve,
+) -> None:
+    service = serve(refusal)
+    client = CompletionClient("m", base_url=service.url, retries=0)
+    ask(client, max_tokens=7)
+    ask(client, max_tokens=7)
+    assert len(service.asked) == 5  # four for the first, one for the second
+    assert service.asked[-1].keys() == {"model", "messages", "max_completion_tokens"}
+    assert service.asked[-1]["max_completion_tokens"] == 7
+    with pytest.raises(ConfigError, match=r"does not take.*no temperature.*extra"):
+        ask(client, temperature=0.0)
+    assert client.usage.requests == 2
 
 
 def test_tokens_and_cost_are_counted_and_bounded(serve: Serve) -> None:
@@ -115,6 +169,7 @@ def test_an_answer_that_is_cut_in_the_middle_is_asked_for_again(serve: Serve) ->
         (Reply({"error": "odd"}), EngineError, "no chat completion"),
         (Reply(answer(["part"])), EngineError, "no chat completion.*content is a list"),  # type: ignore[arg-type]
         (Reply([1]), EngineError, "no JSON object"),
+        (Reply("[" * 100_000), EngineError, "no JSON object"),
         (Reply("<h1>Not Found</h1>", 404), ConfigError, "no such model or address.*ends in /v1"),
         (Reply({"error": {"message": "bad gateway"}}, 502), EngineError, "status 502.*bad gateway"),
         (Reply({"error": {"message": "slow down"}}, 429), EngineError, "requests_per_minute"),

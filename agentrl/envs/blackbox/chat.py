@@ -79,8 +79,8 @@ def question(body: Any) -> Question:
         raise DataError("the last message is the assistant's: there is nothing to answer")
     return Question(
         read,
-        tuple(_tool(one, place) for place, one in enumerate(body.get("tools") or ())),
-        model=str(body.get("model", "")),
+        tuple(_tool(one, place) for place, one in enumerate(_list(body, "tools", "tools"))),
+        model=str(body.get("model", "")).encode("utf-8", "replace").decode(),
         stream=bool(body.get("stream")),
     )
 
@@ -172,7 +172,7 @@ def _message(data: Any, place: int) -> Message:
     told_by = data.get("tool_call_id")
     if role == "tool" and not isinstance(told_by, str):
         raise DataError(f"{where}.tool_call_id must name the call that is answered")
-    calls = data.get("tool_calls") or ()
+    calls = _list(data, "tool_calls", f"{where}.tool_calls")
     if calls and role != "assistant":
         raise DataError(f"{where} calls tools, which only the assistant does")
     return Message(
@@ -181,6 +181,14 @@ def _message(data: Any, place: int) -> Message:
         tool_calls=tuple(_call(one, f"{where}.tool_calls[{k}]") for k, one in enumerate(calls)),
         tool_call_id=told_by if role == "tool" else None,
     )
+
+
+def _list(data: Mapping[str, Any], name: str, where: str) -> Sequence[Any]:
+    """A list that may be left out."""
+    value = data.get(name)
+    if value is not None and not isinstance(value, list):
+        raise DataError(f"{where} must be a list, got {_short(value)}")
+    return value or ()
 
 
 def _content(content: Any, where: str) -> str:
@@ -206,7 +214,7 @@ def _call(data: Any, where: str) -> ToolCall:
     arguments = made.get("arguments") or "{}"
     try:
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or none that can be read
         arguments = None
     if not isinstance(arguments, Mapping):
         raise DataError(

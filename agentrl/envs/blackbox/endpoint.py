@@ -241,7 +241,7 @@ async def _json(request: Any) -> Any:
         parts.append(part)
     try:
         return json.loads(b"".join(parts))
-    except ValueError as error:  # no UTF-8, or no JSON
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested without end
         raise _Refused(400, "invalid_request_error", f"the body is no JSON: {error}") from None
 
 

@@ -216,6 +216,7 @@ def test_the_official_client_and_tools(one: One) -> None:
     [
         (b"<html>", "the body is no JSON"),
         (b"\xff\xfe", "the body is no JSON"),
+        (b"[" * 100_000, "the body is no JSON"),
         ([], "must be a JSON object"),
         ({}, "messages must be a list"),
         ({"messages": []}, "messages must be a list"),
@@ -231,18 +232,25 @@ def test_the_official_client_and_tools(one: One) -> None:
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "'image_url'; the policy reads text only",
         ),
+    ]
+    + [
         (
             {
                 "messages": [
                     {
                         "role": "assistant",
-                        "tool_calls": [{"function": {"name": "f", "arguments": "{"}}],
+                        "tool_calls": [{"function": {"name": "f", "arguments": arguments}}],
                     }
                 ]
             },
             "must be a JSON object as text",
-        ),
+        )
+        for arguments in ("{", "[" * 100_000, "9" * 5000)
+    ]
+    + [
         ({"messages": [user("a")], "tools": ["search"]}, r"tools\[0\] must be"),
+        ({"messages": [user("a")], "tools": 5}, "tools must be a list"),
+        ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls must be a list"),
     ],
 )
 def test_a_request_that_is_none_is_explained_and_costs_nothing(
@@ -255,6 +263,14 @@ def test_a_request_that_is_none_is_explained_and_costs_nothing(
 
     trajectory = one(clumsy, script("1"))
     assert (trajectory.success, len(trajectory.steps)) == (True, 1)
+
+
+def test_text_that_is_no_unicode_costs_no_answer(one: One) -> None:
+    def broken(episode: Episode) -> bool:
+        said: str = ask(episode, [user("\ud800")], model="\ud800")["content"]
+        return said == "1"
+
+    assert one(broken, script("1")).success
 
 
 def test_a_key_that_is_no_episodes_and_one_whose_episode_is_over() -> None:
