@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import httpx
+from packaging.specifiers import SpecifierSet
 
-from agentrl.core.errors import AgentRLError, EngineError
+from agentrl.core.errors import AgentRLError, ConfigError, EngineError
+from agentrl.engines.vllm.environment import SUPPORTED
 from agentrl.engines.vllm.generate import ROUTE, refusal
 
 __all__ = ["Fleet", "Patience", "Process", "Server"]
@@ -121,6 +123,7 @@ class Fleet:
         """Start every process, reach every server, and give them weights.
 
         Raises:
+            ConfigError: one is of another version of vLLM.
             EngineError: one did not start, or cannot be reached.
             WeightSyncError: one did not take the weights.
         """
@@ -143,8 +146,28 @@ class Fleet:
                 f"{problem}. Start it before the run, correct engine.options.urls, or let agentrl "
                 "start one: engine.options.launch: true"
             )
+        else:
+            await self._check_version(server)
         await self._renew(server)
         server.up = True
+
+    async def _check_version(self, server: Server) -> None:
+        try:
+            answer = await self._client.get(
+                server.url + "/version", timeout=self._patience.answer_s
+            )
+            version = str(answer.json()["version"])
+            fits = SpecifierSet(SUPPORTED).contains(version, prereleases=True)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"the server {server.url} does not say which vLLM it is ({error!r}): is it one? "
+                f"agentrl works with vLLM {SUPPORTED}"
+            ) from error
+        if not fits:
+            raise ConfigError(
+                f"the server {server.url} is vLLM {version}, and agentrl works with {SUPPORTED}: "
+                "start one that fits, or let agentrl do so (engine.options.launch: true)"
+            )
 
     async def aclose(self) -> None:
         """End every process that was started here; requests in flight fail."""

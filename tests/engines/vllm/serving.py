@@ -43,6 +43,7 @@ class Stand:
         self.routes: Counter[str] = Counter()
         self.health = 200
         self.version = "default"
+        self.vllm: Any = {"version": "0.32.0+cpu"}
         self.most = self._now = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,6 +93,8 @@ class Stand:
         if route == "/inference/v1/generate":
             self.asked.append(told)
             answer = await self._generated(reader, told)
+        elif route == "/version":
+            answer = 200, self.vllm
         elif route == "/health":
             if not self.health:
                 await asyncio.Event().wait()

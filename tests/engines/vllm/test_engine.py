@@ -188,7 +188,7 @@ def test_servers_with_weights_of_their_own_are_sampled_and_never_trained_from() 
         ):
             stand.version = "somebody's"
             assert (await ask(engine)).versions == ((0, 0),)
-            assert set(stand.routes) == {"/health", "/inference/v1/generate"}
+            assert set(stand.routes) == {"/health", "/version", "/inference/v1/generate"}
             with pytest.raises(ConfigError, match="nothing can be trained"):
                 engine.set_version(1)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.core.errors import EngineError, WeightSyncError
+from agentrl.core.errors import ConfigError, EngineError, WeightSyncError
 from agentrl.engines.vllm.fleet import Fleet, Patience, Server
 from tests.engines.vllm.serving import Stand, choice, standing
 
@@ -306,6 +306,25 @@ def test_a_server_that_is_not_there_is_said_at_the_start() -> None:
         with pytest.raises(EngineError, match=r"cannot reach .*correct engine\.opt"):
             async with fleet_of([at(stand)]):
                 pass
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ({"version": "0.20.1"}, "is vLLM 0.20.1, and agentrl works with"),
+        ({"detail": "none"}, "does not say which vLLM it is"),
+        ("<html>", "does not say which vLLM it is"),
+    ],
+)
+def test_a_server_of_another_kind_is_refused_at_the_start(says: Any, words: str) -> None:
+    async def work() -> None:
+        async with standing() as [stand]:
+            stand.vllm = says
+            with pytest.raises(ConfigError, match=words):
+                async with fleet_of([at(stand)]):
+                    pass
 
     run(work)
 
