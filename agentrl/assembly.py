@@ -311,6 +311,7 @@ def _engine(config: RunConfig, model: Any, tokenizer: Any) -> Any:
     if engine.name == "vllm" and model is not None:
         from agentrl.models.serving import ServedPolicy
 
+        options = {"seed": derive_seed(config.seed, "engine")} | options
         return make("engine", "vllm", options, policy=ServedPolicy(model, tokenizer))
     if not config.rollout.max_staleness or engine.name != "hf":
         return make("engine", engine.name, options, model=model)

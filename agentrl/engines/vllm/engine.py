@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from agentrl.core.errors import ConfigError, EngineError, WeightSyncError
+from agentrl.core.task import derive_seed
 from agentrl.core.trajectory import Sample, Sampling
 from agentrl.engines.vllm.control import InFlight
 from agentrl.engines.vllm.environment import find_environment
@@ -149,6 +150,8 @@ class VllmEngine:
         sync_s: How long a server may take for new weights.
         adapters: With ``lora_disk``: how many versions servers keep; ``max_staleness`` + 2.
         retries, health_s, restarts: As of ``Patience``.
+        seed: Each start of a server here draws from a stream of its own that derives from it; a run
+            gives its own. No promise of equal samples: they depend on who asks beside.
         deterministic: Refused: what a server computes depends on who asks beside it.
 
     Attributes:
@@ -189,6 +192,7 @@ class VllmEngine:
         retries: int = 3,
         health_s: float = 5.0,
         restarts: int = 3,
+        seed: int = 0,
         deterministic: bool = False,
     ) -> None:
         weights = policy or (None if model is None else _Whole(model))
@@ -222,6 +226,7 @@ class VllmEngine:
                 loras=adapters + 1,  # a new one is there before the oldest goes
                 transfer="nccl" if self._way == "vllm_nccl" else "",
                 start_s=start_s,
+                seed=seed,
                 flags=tuple(flags),
                 variables=dict(variables or {}),
             )
@@ -272,7 +277,8 @@ class VllmEngine:
         save(self._private / "model")
         made = []
         for number in range(count):
-            own = replace(settings, devices=devices[number]) if devices else settings
+            own = replace(settings, seed=derive_seed(settings.seed, "server", number))
+            own = replace(own, devices=devices[number]) if devices else own
             log = self._private / f"server-{number}.log"
             process = ServerProcess(found, own, log, weights=self._private)
             places = asyncio.Semaphore(settings.concurrency)

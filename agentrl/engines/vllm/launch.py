@@ -11,6 +11,8 @@ Flags that decide whether a sample can be learnt from, whatever else is asked fo
   ``generation_config.json`` may bring (a top_p, a repetition penalty);
 - ``--enable-scale-out``: the route that takes and gives token ids, and says for each span of an
   answer which weights sampled it;
+- ``--seed``, another one for each start: a server would draw what others draw, and what it drew
+  before it died, as their random numbers begin anew;
 - development mode, for the routes that pause, reload and tell the version. They ask for no
   password, so the server is reachable from this machine only.
 """
@@ -28,12 +30,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 
 from agentrl.core.errors import ConfigError, EngineError
+from agentrl.core.task import derive_seed
 from agentrl.engines.vllm.environment import Kind, ServerEnvironment
 from agentrl.engines.vllm.untied import is_tied, untied
 
@@ -50,6 +53,7 @@ SERVED_NAME = "policy"
 GUARD = Path(__file__).with_name("guard.py")
 HOST = "127.0.0.1"
 GRACE_S = 5.0
+SEEDS = 2**32  # that NumPy takes, which vLLM seeds too
 _POLL_S = 0.2
 _LOG_BYTES, _LOG_LINES, _ERRORS, _LONGEST = 2**18, 12, 4, 600
 _CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -75,6 +79,7 @@ class LaunchSettings:
         loras: Adapters that are loaded at once.
         transfer: Backend of vLLM's own weight transfer; empty: none.
         start_s: How long it may take until it answers.
+        seed: Of what it draws. vLLM's own is 0 everywhere, so that two servers draw the same.
         flags: More of vLLM's own, each as one would type it.
         variables: More environment variables of the process.
     """
@@ -90,6 +95,7 @@ class LaunchSettings:
     loras: int = 2
     transfer: str = ""
     start_s: float = 600.0
+    seed: int = 0
     flags: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,7 +111,7 @@ def command(
         *("--host", HOST, "--port", str(port), "--disable-uvicorn-access-log"),
         *("--dtype", settings.dtype, "--max-num-seqs", str(settings.concurrency)),
         *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
-        "--enable-scale-out",
+        *("--enable-scale-out", "--seed", str(settings.seed)),
         *_optional(settings, kind),
         *settings.flags,
     ]
@@ -174,6 +180,7 @@ class ServerProcess:
         self._untied = log.with_suffix(".model")
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
+        self._starts = 0
         self.url = ""
 
     @property
@@ -224,11 +231,14 @@ class ServerProcess:
     def _spawn(self, model: str, port: int) -> None:
         told = (str(os.getpid()), str(GRACE_S), str(self._weights or ""))
         guarded = [sys.executable, "-I", str(GUARD), *told]
+        seed = derive_seed(self._settings.seed, "start", self._starts) % SEEDS
+        self._starts += 1
+        settings = replace(self._settings, seed=seed)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._log.open("wb") as log:
                 self._guard = subprocess.Popen(
-                    [*guarded, *command(self._environment, self._settings, model, port)],
+                    [*guarded, *command(self._environment, settings, model, port)],
                     stdin=subprocess.PIPE,  # closes when this process ends, however it does
                     stdout=subprocess.PIPE,
                     stderr=log,

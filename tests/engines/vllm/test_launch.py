@@ -53,6 +53,7 @@ def test_flags_follow_the_settings() -> None:
         lora_rank=12,
         loras=3,
         transfer="nccl",
+        seed=11,
         flags=("--seed", "3"),
     )
     line = command(GPU, settings, "m", 1)
@@ -61,7 +62,8 @@ def test_flags_follow_the_settings() -> None:
     assert "--tensor-parallel-size 2" in joined
     assert "--enable-lora --max-lora-rank 16 --max-loras 3" in joined
     assert json.loads(line[line.index("--weight-transfer-config") + 1]) == {"backend": "nccl"}
-    assert line[-2:] == ["--seed", "3"]
+    assert "--seed 11" in joined
+    assert line[-2:] == ["--seed", "3"]  # what the user says comes last and holds
 
 
 def test_last_words_are_the_errors_that_began_it(tmp_path: Path) -> None:
@@ -84,6 +86,20 @@ def test_a_server_that_ends_at_its_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"ended with exit code 3\n.*\n  OSError: no such model"):
         asyncio.run(server.start("model"))
     assert server.pid is None
+
+
+def test_no_start_draws_what_another_has_drawn(tmp_path: Path) -> None:
+    # vLLM's own seed is 0 everywhere: members of a group at two servers would be copies.
+    environment = pretended(tmp_path, f'echo "$@" >>{tmp_path}/lines; exit 3')
+    for seed in (1, 2):
+        server = ServerProcess(environment, LaunchSettings(seed=seed), tmp_path / "server.log")
+        for _ in range(2):
+            with pytest.raises(EngineError, match="exit code 3"):
+                asyncio.run(server.start("model"))
+    told = (tmp_path / "lines").read_text().split()
+    seeds = [int(told[at + 1]) for at, one in enumerate(told) if one == "--seed"]
+    assert len(set(seeds)) == 4
+    assert all(0 <= one < 2**32 for one in seeds)
 
 
 def test_a_server_that_never_answers_is_ended_in_time(tmp_path: Path) -> None:
