@@ -196,7 +196,20 @@ class VllmEngine:
         deterministic: bool = False,
     ) -> None:
         weights = policy or (None if model is None else _Whole(model))
-        _check(urls, launch, servers, devices, publish, in_flight, deterministic, weights)
+        least = {"servers": servers, "gpus": gpus, "concurrency": concurrency, "adapters": adapters}
+        seconds = {"start_s": start_s, "sync_s": sync_s, "health_s": health_s}
+        none = {"retries": retries, "restarts": restarts, "context_tokens": context_tokens}
+        _check(
+            urls,
+            launch,
+            servers,
+            devices,
+            publish,
+            in_flight,
+            deterministic,
+            weights,
+            _bad_numbers(least, seconds, none),
+        )
         self._private = private_folder(weights.size if weights else 0)
         self._publishing = threading.Lock()
         self._closed = False
@@ -441,8 +454,8 @@ def _check(
     in_flight: str,
     deterministic: bool,
     weights: Policy | None,
+    problems: list[str],
 ) -> None:
-    problems = []
     if deterministic:
         problems.append(
             "deterministic runs need engine: {name: hf}: what a server computes depends on the "
@@ -457,9 +470,7 @@ def _check(
         )
     else:
         problems += filter(None, map(_unsafe, urls))
-    if servers < 1:
-        problems.append(f"servers must be at least 1, got {servers}")
-    elif devices and len(devices) != servers:
+    if devices and len(devices) != servers:
         problems.append(f"devices names the GPUs of {len(devices)} servers, and servers={servers}")
     for name, value, known in (("publish", publish, _WAYS), ("in_flight", in_flight, _IN_FLIGHT)):
         if value not in known:
@@ -472,6 +483,23 @@ def _check(
         problems.append("there is no model to serve or publish: set model.path or model.create")
     if problems:
         raise ConfigError("engine vllm: " + "; ".join(problems))
+
+
+def _bad_numbers(
+    least: Mapping[str, Any], seconds: Mapping[str, Any], counts: Mapping[str, Any]
+) -> list[str]:
+    """What is wrong with numbers: those of at least 1, those above 0, those of at least 0."""
+    problems = [
+        f"{name} must be a whole number of at least {lowest}, got {value!r}"
+        for lowest, numbers in ((1, least), (0, counts))
+        for name, value in numbers.items()
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest
+    ]
+    return problems + [
+        f"{name} must be a number of seconds above 0, got {value!r}"
+        for name, value in seconds.items()
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0
+    ]
 
 
 def _unsafe(url: str) -> str | None:

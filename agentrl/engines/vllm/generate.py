@@ -95,4 +95,9 @@ def _spans(told: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
 
 def refusal(url: str, code: int, text: str) -> str:
     """What a server says where it does not answer."""
-    return f"the server {url} answered a request with {code}: {text.strip()[:_LONGEST]}"
+    hint = (
+        ". It takes token ids only if it was started with --enable-scale-out, and is asked for the "
+        "model policy: --served-model-name policy"
+    )
+    words = f"the server {url} answered a request with {code}: {text.strip()[:_LONGEST]}"
+    return words + hint * (code == 404)

@@ -210,6 +210,13 @@ def test_a_request_is_sent_only_so_often_and_the_last_words_are_told() -> None:
                 await ask(fleet)
             assert len(stand.asked) == 5  # it would be refused again
 
+            async def missing(told: Any) -> Any:
+                return 404, {"detail": "Not Found"}
+
+            stand.behave = missing  # type: ignore[method-assign]
+            with pytest.raises(EngineError, match=r"Not Found.*--enable-scale-out"):
+                await ask(fleet)
+
     run(work)
 
 
