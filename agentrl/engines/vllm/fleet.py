@@ -318,7 +318,7 @@ class Fleet:
     async def _back(self, server: Server) -> None:
         """Wait for a server, or start it again, until it has the newest weights."""
         pause = self._patience.pause_s
-        while server.starts < self._patience.restarts:
+        while server.process is None or server.starts < self._patience.restarts:
             server.starts += server.process is not None
             try:
                 await self._once_more(server)
